@@ -1,0 +1,6 @@
+//go:build !crashpoints
+
+package crashpoint
+
+// Here does nothing in a normal build.
+func Here(string) {}

@@ -1,0 +1,216 @@
+// Package decision is the sequence that decides a payment while a till waits:
+// claim, one wallet call, at most one lookup, store, answer (contract section 2).
+// It knows no HTTP and no SQL, and it retries nothing: the one owner of retries
+// is the work queue. See ADR 0001.
+package decision
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/safeledger/safeledger/internal/budget"
+	"github.com/safeledger/safeledger/internal/crashpoint"
+	"github.com/safeledger/safeledger/internal/payment"
+)
+
+// ledger is what a decision needs of the durable store. An error of either
+// method means that it is not known whether the write is durable.
+type ledger interface {
+	// Claim makes req's key ours, durably, or says whose it is. Of any number of
+	// concurrent claims of one key, on any number of replicas, one gets ClaimNew.
+	Claim(ctx context.Context, req payment.Request) (payment.Claim, error)
+	// Decide stores d if the payment is still in flight, with its reversal in the
+	// same transaction, and returns what is stored then, whoever stored it.
+	Decide(ctx context.Context, id uuid.UUID, d payment.Decision) (payment.Payment, error)
+}
+
+// wallet is the decision path's lane to the wallet. Neither call is ever
+// repeated behind its caller's back, and both end by ctx's deadline.
+type wallet interface {
+	// Enter takes a place among the calls that may be in flight at once, without
+	// waiting; ok is false where there is none. The place covers a call and its lookup.
+	Enter() (leave func(), ok bool)
+	// Send makes the call: at most one request on the wire.
+	Send(ctx context.Context, in payment.Instruction) payment.Outcome
+	// Lookup asks once what became of a call.
+	Lookup(ctx context.Context, in payment.Instruction) payment.Evidence
+}
+
+// Limits are the parts of the budget (contract section 2).
+type Limits struct {
+	Call      time.Duration // the wallet call gets at most this, 800 ms
+	Lookup    time.Duration // the lookup, 300 ms
+	MinToSend time.Duration // with less left nothing is sent, 50 ms
+}
+
+// The reserves of our own writes: what they get at least, however little is
+// left, so that even a header of 0 ends in a stored decision. Together they are
+// the 300 ms that seed ADR-0007 keeps between the calls and the server budget.
+const (
+	ClaimReserve = 100 * time.Millisecond
+	StoreReserve = 200 * time.Millisecond
+)
+
+// Decider decides payments.
+type Decider struct {
+	ledger ledger
+	wallet wallet
+	limits Limits
+}
+
+// New makes a Decider.
+func New(l ledger, w wallet, limits Limits) *Decider {
+	return &Decider{ledger: l, wallet: w, limits: limits}
+}
+
+// Result is the answer to a request for a payment.
+type Result struct {
+	Status Status
+	// Payment is what is stored: the answer, for Decided and Replayed.
+	Payment payment.Payment
+	Steps   Steps
+}
+
+// Status says what kind of an answer a Result is. The zero value is invalid.
+type Status uint8
+
+// The kinds of answers.
+const (
+	_        Status = iota
+	Decided         // by this request
+	Replayed        // the key's stored answer, given again
+	InFlight        // another request with this key is being decided
+	Mismatch        // the key belongs to a different request
+)
+
+// Steps tells how a decision came about and where its time went, for logs and
+// metrics. A step that was not taken has the zero value.
+type Steps struct {
+	Claim, Call, Lookup, Store time.Duration
+
+	Outcome  payment.Outcome
+	Evidence payment.Evidence
+}
+
+// Decide answers req by deadline. It must be given a context that does not end
+// when the till hangs up: a payment that has been claimed is decided whoever
+// still listens.
+//
+// A non-nil error means that our own storage failed, so that no answer is known
+// to be stored: the till must hear that the outcome is unknown, and recovery
+// decides.
+func (d *Decider) Decide(ctx context.Context, req payment.Request, deadline budget.Deadline) (Result, error) {
+	var steps Steps
+
+	claim, err := d.claim(ctx, req, deadline, &steps)
+	if err != nil {
+		return Result{Steps: steps}, err
+	}
+	switch claim.Status {
+	case payment.ClaimNew:
+	case payment.ClaimDecided:
+		return Result{Status: Replayed, Payment: claim.Payment, Steps: steps}, nil
+	case payment.ClaimInFlight:
+		return Result{Status: InFlight, Steps: steps}, nil
+	case payment.ClaimMismatch:
+		return Result{Status: Mismatch, Steps: steps}, nil
+	}
+	crashpoint.Here(crashpoint.AfterClaim)
+
+	verdict := d.ask(ctx, claim.Payment.Instruction(), deadline, &steps)
+	crashpoint.Here(crashpoint.AfterWalletAnswer)
+
+	stored, err := d.store(ctx, claim.Payment.ID, verdict, deadline, &steps)
+	if err != nil {
+		return Result{Payment: claim.Payment, Steps: steps}, err
+	}
+	crashpoint.Here(crashpoint.BeforeAnswer)
+	return Result{Status: Decided, Payment: stored, Steps: steps}, nil
+}
+
+func (d *Decider) claim(ctx context.Context, req payment.Request, deadline budget.Deadline, steps *Steps) (payment.Claim, error) {
+	start := time.Now()
+	ctx, cancel := deadline.AtLeast(start, ClaimReserve).Context(ctx)
+	defer cancel()
+	claim, err := d.ledger.Claim(ctx, req)
+	steps.Claim = time.Since(start)
+	if err != nil {
+		return payment.Claim{}, fmt.Errorf("claim: %w", err)
+	}
+	return claim, nil
+}
+
+// ask makes the one call and, only where that ended in doubt and time is left,
+// the one lookup, and draws the conclusion.
+func (d *Decider) ask(ctx context.Context, in payment.Instruction, deadline budget.Deadline, steps *Steps) payment.Decision {
+	leave, ok := d.wallet.Enter()
+	if !ok {
+		steps.Outcome = payment.Outcome{Class: payment.Unavailable, Reason: payment.ReasonBulkheadFull}
+		return conclude(steps.Outcome, steps.Evidence)
+	}
+	defer leave()
+
+	start := time.Now()
+	if !deadline.EnoughToSend(start, d.limits.MinToSend) {
+		steps.Outcome = payment.Outcome{Class: payment.Unavailable, Reason: payment.ReasonDeadlineSpent}
+		return conclude(steps.Outcome, steps.Evidence)
+	}
+	callCtx, cancel := deadline.CapAt(start, d.limits.Call).Context(ctx)
+	steps.Outcome = d.wallet.Send(callCtx, in)
+	cancel()
+	steps.Call = time.Since(start)
+
+	start = time.Now()
+	if steps.Outcome.Class == payment.Ambiguous && deadline.EnoughToSend(start, d.limits.MinToSend) {
+		lookupCtx, cancel := deadline.CapAt(start, d.limits.Lookup).Context(ctx)
+		steps.Evidence = d.wallet.Lookup(lookupCtx, in)
+		cancel()
+		steps.Lookup = time.Since(start)
+	}
+	return conclude(steps.Outcome, steps.Evidence)
+}
+
+// conclude is the table of contract section 2. evidence is the zero Evidence
+// where no lookup was made.
+func conclude(outcome payment.Outcome, evidence payment.Evidence) payment.Decision {
+	switch outcome.Class {
+	case payment.Success:
+		return payment.Approve(outcome.WalletID)
+	case payment.Rejected:
+		return decline(outcome.Code, outcome)
+	case payment.Unavailable:
+		return decline(payment.WalletUnavailable, outcome)
+	case payment.Ambiguous:
+		switch evidence.Finding {
+		case payment.FoundApplied:
+			return payment.Approve(evidence.WalletID)
+		case payment.FoundRejected:
+			return payment.Decline(evidence.Code)
+		case payment.NotFound, payment.NoEvidence:
+			// Not found is not proof: the original may still land.
+		}
+	}
+	return payment.DeclineAndReverse(payment.WalletTimeout)
+}
+
+func decline(code payment.Code, outcome payment.Outcome) payment.Decision {
+	if outcome.Unproven() {
+		return payment.DeclineAndReverse(code)
+	}
+	return payment.Decline(code)
+}
+
+func (d *Decider) store(ctx context.Context, id uuid.UUID, verdict payment.Decision, deadline budget.Deadline, steps *Steps) (payment.Payment, error) {
+	start := time.Now()
+	ctx, cancel := deadline.AtLeast(start, StoreReserve).Context(ctx)
+	defer cancel()
+	stored, err := d.ledger.Decide(ctx, id, verdict)
+	steps.Store = time.Since(start)
+	if err != nil {
+		return payment.Payment{}, fmt.Errorf("store the decision of %s: %w", id, err)
+	}
+	return stored, nil
+}
