@@ -118,11 +118,11 @@ type ClaimStatus uint8
 
 // The answers to a claim (contract section 1, Idempotency).
 const (
-	_               ClaimStatus = iota
-	ClaimNew                    // the caller owns the key and goes on, nobody else does
-	ClaimInFlight               // somebody else's, not decided yet
-	ClaimDecided                // decided: Payment is the answer
-	ClaimMismatch               // the key was used for a different request, in whatever state
+	_             ClaimStatus = iota
+	ClaimNew                  // the caller owns the key and goes on, nobody else does
+	ClaimInFlight             // somebody else's, not decided yet
+	ClaimDecided              // decided: Payment is the answer
+	ClaimMismatch             // the key was used for a different request, in whatever state
 )
 
 // Decision is what becomes of a payment: final once it is stored.
