@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"sync/atomic"
@@ -17,6 +18,10 @@ import (
 // Kubernetes replaces mounted files through symbolic links.
 const Interval = 2 * time.Second
 
+// maxSize bounds what is read into memory: a path that was mistyped may name a
+// device that never ends. 4 MiB are some ten thousand callers.
+const maxSize = 4 << 20
+
 // File is the parsed content of a file, replaced as a whole when the file changes.
 type File[T any] struct {
 	path    string
@@ -26,9 +31,10 @@ type File[T any] struct {
 }
 
 // Load reads path for the first time. Here a bad file is an error: there is no
-// earlier one to go on with.
+// earlier one to go on with. What parse returns is shared by all who Get it, so
+// nobody may change it.
 func Load[T any](path string, parse func([]byte) (T, error)) (*File[T], error) {
-	content, err := os.ReadFile(path)
+	content, err := read(path)
 	if err != nil {
 		return nil, err
 	}
@@ -41,13 +47,15 @@ func Load[T any](path string, parse func([]byte) (T, error)) (*File[T], error) {
 	return f, nil
 }
 
-// Get is the content in force.
+// Get is the content in force. It may be called at any time from anywhere.
 func (f *File[T]) Get() T { return *f.current.Load() }
 
-// Watch looks at the file every interval until ctx ends. A file that has gone or
-// cannot be parsed leaves the one before in force and is logged, once for each
-// content; the error of parse must therefore not repeat secrets.
+// Watch looks at the file every interval until ctx ends; it may run once. A
+// file that has gone or cannot be parsed leaves the one before in force and is
+// logged, once for each content, so that a fault that nobody mends for a week
+// does not fill the log; the error of parse must therefore not repeat secrets.
 func (f *File[T]) Watch(ctx context.Context, every time.Duration, log *slog.Logger) {
+	log = log.With("path", f.path)
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	missing := false
@@ -57,25 +65,46 @@ func (f *File[T]) Watch(ctx context.Context, every time.Duration, log *slog.Logg
 			return
 		case <-tick.C:
 		}
-		content, err := os.ReadFile(f.path)
+		content, err := read(f.path)
 		if err != nil {
 			if !missing {
-				log.ErrorContext(ctx, "file cannot be read, the one before stays in force", "path", f.path, "error", err)
+				log.ErrorContext(ctx, "file cannot be read, the one before stays in force", "error", err)
 			}
 			missing = true
 			continue
 		}
+		unchanged := bytes.Equal(content, f.seen)
+		if unchanged && missing {
+			log.InfoContext(ctx, "file can be read again, unchanged")
+		}
 		missing = false
-		if bytes.Equal(content, f.seen) {
+		if unchanged {
 			continue
 		}
 		f.seen = content
 		value, err := f.parse(content)
 		if err != nil {
-			log.ErrorContext(ctx, "new file is not valid, the one before stays in force", "path", f.path, "error", err)
+			log.ErrorContext(ctx, "new file is not valid, the one before stays in force", "error", err)
 			continue
 		}
 		f.current.Store(&value)
-		log.InfoContext(ctx, "new file in force", "path", f.path)
+		log.InfoContext(ctx, "new file in force")
 	}
+}
+
+// read is the content of path, all of it or none.
+func read(path string) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close() //nolint:errcheck // it was only read
+	content, err := io.ReadAll(io.LimitReader(file, maxSize+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(content) > maxSize {
+		return nil, fmt.Errorf("%s: larger than %d bytes", path, maxSize)
+	}
+	return content, nil
 }

@@ -1,0 +1,81 @@
+package telemetry
+
+import (
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/safeledger/safeledger/internal/payment"
+)
+
+// Logs are copied, searched and kept by people and systems that may know
+// neither tokens nor whose money it is. One careless line must not change that.
+func TestSecretsDoNotReachTheLog(t *testing.T) {
+	t.Parallel()
+	header := http.Header{"Authorization": {"Bearer hunter2"}}
+	request := payment.Request{Account: "hunter2", Key: "hunter2"}
+	for _, attr := range []slog.Attr{
+		slog.String("token", "hunter2"),
+		slog.String("wallet_token", "hunter2"),
+		slog.String("Authorization", "Bearer hunter2"), //nolint:sloglint // a careless line spells it so
+		slog.String("Idempotency-Key", "hunter2"),      //nolint:sloglint // the same
+		slog.String("idempotency_key", "hunter2"),
+		slog.String("account", "hunter2"),
+		slog.String("key", "hunter2"),
+		slog.String("password", "hunter2"),
+		slog.Any("metadata", map[string]string{"name": "hunter2"}),
+		slog.Group("headers", slog.String("authorization", "Bearer hunter2")),
+		slog.Group("token", slog.String("value", "hunter2")),
+		slog.Any("headers", header),
+		slog.Any("got", &http.Request{Header: header}),
+		slog.Any("asked", request),
+		slog.Any("asked", &request),
+		slog.Any("stored", payment.Payment{Account: "hunter2"}),
+		slog.Any("sent", payment.Instruction{Account: "hunter2"}),
+		slog.Any("under", payment.Key("hunter2")),
+	} {
+		t.Run(attr.String(), func(t *testing.T) {
+			t.Parallel()
+			var out strings.Builder
+			log := NewLogger(&out, slog.LevelInfo)
+			log.LogAttrs(t.Context(), slog.LevelInfo, "line", attr)
+			log.With(attr).InfoContext(t.Context(), "line")
+			if strings.Contains(out.String(), "hunter2") {
+				t.Errorf("the secret is in the log:\n%s", out.String())
+			}
+			if got := strings.Count(out.String(), redacted); got != 2 {
+				t.Errorf("%d of 2 lines say that something was left out:\n%s", got, out.String())
+			}
+		})
+	}
+}
+
+// The guard must leave alone what support needs to follow a payment.
+func TestLinesCarryWhatSupportNeeds(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	log := NewLogger(&out, slog.LevelInfo)
+	log.DebugContext(t.Context(), "left out by its level")
+	log.InfoContext(t.Context(), "decided", "payment_id", "0198", "operation", payment.Debit, "code", payment.WalletTimeout,
+		"took", 1200*time.Millisecond, "caller", "store-17", "error", errors.New("reset"))
+	var line map[string]any
+	if err := json.Unmarshal([]byte(out.String()), &line); err != nil {
+		t.Fatalf("%v in %q", err, out.String())
+	}
+	for name, want := range map[string]any{
+		"level": "INFO", "msg": "decided", "payment_id": "0198", "operation": "debit", "code": "WALLET_TIMEOUT",
+		"took": float64(1200 * time.Millisecond), "caller": "store-17", "error": "reset",
+	} {
+		if line[name] != want {
+			t.Errorf("%s is %v, want %v", name, line[name], want)
+		}
+	}
+	// The database's times are UTC; a log in another zone cannot be laid beside them.
+	if at, ok := line["time"].(string); !ok || !strings.HasSuffix(at, "Z") {
+		t.Errorf("time is %v, want UTC", line["time"])
+	}
+}
