@@ -3,7 +3,6 @@ package decision
 import (
 	"context"
 	"errors"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -290,8 +289,11 @@ func TestAFullBulkheadDeclinesAtOnceWithoutACall(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if want := []payment.Decision{payment.Decline(payment.WalletUnavailable)}; !slices.Equal(l.decided, want) || w.sent != 0 || time.Since(start) != 0 {
-			t.Errorf("stored %v after %d calls and %v, want %v at once", l.decided, w.sent, time.Since(start), want)
+		if diff := cmp.Diff([]payment.Decision{payment.Decline(payment.WalletUnavailable)}, l.decided); diff != "" {
+			t.Errorf("stored (-want +got):\n%s", diff)
+		}
+		if w.sent != 0 || time.Since(start) != 0 {
+			t.Errorf("after %d calls and %v, want at once", w.sent, time.Since(start))
 		}
 	})
 }
