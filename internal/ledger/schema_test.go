@@ -1,0 +1,253 @@
+package ledger_test
+
+import (
+	"errors"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/safeledger/safeledger/internal/ledger"
+	"github.com/safeledger/safeledger/internal/ledger/ledgertest"
+	"github.com/safeledger/safeledger/internal/payment"
+	"github.com/safeledger/safeledger/internal/pgtest"
+)
+
+// Without the constraint a key has as many owners as there are claimants (field
+// report A10). It belongs to caller and operation, and begins with what orders it.
+func TestIdentityIsAConstraint(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	conn := db.Connect(t)
+	req := ledgertest.Request("duplicate")
+	insert(t, conn, req, "clock_timestamp()")
+	if err := tryInsert(t, conn, req, "clock_timestamp()"); code(err) != "23505" {
+		t.Errorf("a duplicate: %v, want 23505", err)
+	}
+	var definition string
+	err := conn.QueryRow(t.Context(), `SELECT pg_get_constraintdef(oid) FROM pg_catalog.pg_constraint
+		WHERE conrelid = 'public.payments'::regclass AND conname = 'payments_identity_key'`).Scan(&definition)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "UNIQUE (key_hash, caller, operation)"; definition != want {
+		t.Errorf("the identity is %s, want %s", definition, want)
+	}
+}
+
+// The database is the last to know better: what must never be is refused there,
+// whatever code, script or person tries.
+func TestDatabaseRefusesWhatMustNeverBe(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	conn := db.Connect(t)
+	l, _ := open(t, db.URL, ledger.Options{}, never)
+	flying := claimed(t, l, "in flight")
+	declined := claimed(t, l, "declined")
+	if _, err := l.Decide(t.Context(), declined.ID, payment.DeclineAndReverse(payment.WalletTimeout)); err != nil {
+		t.Fatal(err)
+	}
+	inFlight := " WHERE id = '" + flying.ID.String() + "'"
+	final := " WHERE id = '" + declined.ID.String() + "'"
+
+	for name, sql := range map[string]string{
+		"an approval without the wallet's id":    "UPDATE public.payments SET state = 'APPROVED', decided_at = now()" + inFlight,
+		"an approval with a code":                "UPDATE public.payments SET state = 'APPROVED', wallet_id = 'w', code = 'X', decided_at = now()" + inFlight,
+		"a decline without a code":               "UPDATE public.payments SET state = 'DECLINED', decided_at = now()" + inFlight,
+		"a decline without its time":             "UPDATE public.payments SET state = 'DECLINED', code = 'X'" + inFlight,
+		"a code in lower case":                   "UPDATE public.payments SET state = 'DECLINED', code = 'x', decided_at = now()" + inFlight,
+		"a code without a decline":               "UPDATE public.payments SET code = 'X'" + inFlight,
+		"an unknown state":                       "UPDATE public.payments SET state = 'MAYBE'" + inFlight,
+		"another amount":                         "UPDATE public.payments SET amount_minor = 1" + inFlight,
+		"other metadata":                         "UPDATE public.payments SET metadata = '{}'" + inFlight,
+		"another reference":                      "UPDATE public.payments SET reference = gen_random_uuid()" + inFlight,
+		"an amount of nothing":                   "UPDATE public.payments SET amount_minor = 0" + inFlight,
+		"an amount that JavaScript rounds":       "UPDATE public.payments SET amount_minor = 9007199254740992" + inFlight,
+		"a forgotten account":                    "UPDATE public.payments SET account = NULL, amount_minor = NULL, currency = NULL" + inFlight,
+		"half an amount":                         "UPDATE public.payments SET currency = NULL" + inFlight,
+		"a decision taken back":                  "UPDATE public.payments SET state = 'IN_FLIGHT', code = NULL, decided_at = NULL" + final,
+		"a decision changed":                     "UPDATE public.payments SET code = 'INSUFFICIENT_FUNDS'" + final,
+		"a payment deleted":                      "DELETE FROM public.payments" + inFlight,
+		"all payments deleted":                   "TRUNCATE public.payments CASCADE",
+		"a second reversal":                      "INSERT INTO public.operations SELECT gen_random_uuid(), kind, payment_id, gen_random_uuid(), state, code, created_at, due_at, ended_at FROM public.operations",
+		"a reversal that ended without a time":   "UPDATE public.operations SET state = 'SUCCEEDED'",
+		"a reversal of nothing":                  "UPDATE public.operations SET payment_id = gen_random_uuid()",
+		"a rejection without a code":             "UPDATE public.operations SET state = 'REJECTED', ended_at = now()",
+		"a second low-water mark":                "INSERT INTO public.recovery VALUES (false, now())",
+		"the low-water mark beside the only one": "INSERT INTO public.recovery VALUES (true, now())",
+	} {
+		_, err := conn.Exec(t.Context(), sql)
+		if c := code(err); len(c) != 5 || c[:2] != "23" {
+			t.Errorf("%s: %v, want a violated constraint", name, err)
+		}
+	}
+}
+
+// The tombstone of a key that was cancelled before it was seen has no account and
+// no amount. The next release writes it into this schema.
+func TestSchemaHasRoomForTombstones(t *testing.T) {
+	t.Parallel()
+	conn := pgtest.New(t).Connect(t)
+	if _, err := conn.Exec(t.Context(), `
+INSERT INTO public.payments (id, caller, operation, key_hash, fingerprint, reference, state, code, created_at, decided_at)
+VALUES (gen_random_uuid(), 'store-17', 'debit', decode(repeat('00', 38), 'hex'), decode(repeat('00', 33), 'hex'),
+        gen_random_uuid(), 'DECLINED', 'CANCELLED', now(), now())`); err != nil {
+		t.Error(err)
+	}
+}
+
+// A reversal that the database names otherwise than the code could be done twice.
+func TestDatabaseDerivesReversalsAsTheCodeDoes(t *testing.T) {
+	t.Parallel()
+	conn := pgtest.New(t).Connect(t)
+	for range 200 {
+		reference := uuid.New()
+		var derived string
+		if err := conn.QueryRow(t.Context(), "SELECT public.reversal_reference($1)::text", reference.String()).Scan(&derived); err != nil {
+			t.Fatal(err)
+		}
+		if want := payment.Reference(reference).Reversal().String(); derived != want {
+			t.Fatalf("the reversal of %s is %s in the database, %s in the code", reference, derived, want)
+		}
+	}
+}
+
+// The row is what the queue will send: its key must be the payment's reversal.
+func TestReversalIsStoredUnderItsDerivedKey(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	l, _ := open(t, db.URL, ledger.Options{}, never)
+	p := claimed(t, l, "reversed")
+	if _, err := l.Decide(t.Context(), p.ID, payment.DeclineAndReverse(payment.WalletTimeout)); err != nil {
+		t.Fatal(err)
+	}
+	var stored, reference string
+	err := db.Connect(t).QueryRow(t.Context(), `SELECT o.outbound_key::text, p.reference::text
+		FROM public.operations AS o JOIN public.payments AS p ON p.id = o.payment_id`).Scan(&stored, &reference)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := p.Reference.Reversal().String(); stored != want || reference != p.Reference.String() {
+		t.Errorf("stored %s for reference %s, want %s for %s", stored, reference, want, p.Reference)
+	}
+}
+
+// Recovery searches a range of ids for a range of times. A payment whose id was on
+// the wrong side of its own time would be missed, or declined early.
+func TestIDsOfATimeBeginAtItsFloor(t *testing.T) {
+	t.Parallel()
+	conn := pgtest.New(t).Connect(t)
+	var wrong int
+	err := conn.QueryRow(t.Context(), `
+SELECT count(*) FROM (
+    SELECT timestamptz '2026-11-29 21:59:59.999Z' + n * interval '1 microsecond' AS at FROM generate_series(0, 3000) AS n
+    UNION ALL SELECT timestamptz '1970-01-01Z' UNION ALL SELECT timestamptz '9999-12-31 23:59:59.999999Z') AS times
+WHERE NOT (public.uuid_v7_floor(at) <= public.uuid_v7(at)
+       AND public.uuid_v7(at) < public.uuid_v7_floor(at + interval '1 microsecond'))`).Scan(&wrong)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if wrong != 0 {
+		t.Errorf("%d ids are outside their microsecond", wrong)
+	}
+}
+
+// A deciding update that writes every index again halves what the database can do,
+// and bloats it. One new index column or predicate is enough.
+func TestDecidingStaysHeapOnly(t *testing.T) {
+	t.Parallel()
+	const decisions = 400
+	db := pgtest.New(t)
+	l, pool := open(t, db.URL, ledger.Options{}, never)
+	for n := range decisions {
+		claim, err := l.Claim(t.Context(), numbered(n))
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := payment.Approve("018f4e5a-7c3b-7d2e-9f10-0123456789ab")
+		if n%4 == 0 {
+			d = payment.DeclineAndReverse(payment.WalletTimeout)
+		}
+		if _, err := l.Decide(t.Context(), claim.Payment.ID, d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pool.Close() // a session reports what it did when it ends
+
+	conn := db.Connect(t)
+	var updates, hot int
+	for end := time.Now().Add(20 * time.Second); updates < decisions; {
+		if time.Now().After(end) {
+			t.Fatalf("%d of %d updates were reported", updates, decisions)
+		}
+		err := conn.QueryRow(t.Context(), "SELECT n_tup_upd, n_tup_hot_upd FROM pg_catalog.pg_stat_user_tables WHERE relid = 'public.payments'::regclass").Scan(&updates, &hot)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if ratio := float64(hot) / float64(updates); ratio < 0.95 {
+		t.Errorf("%.0f%% of %d deciding updates were heap-only, want 95%%", 100*ratio, updates)
+	}
+}
+
+// Replicas of a new release may all migrate at once, and again at every start.
+func TestMigrationsMayRunAtOnceAndAgain(t *testing.T) {
+	t.Parallel()
+	db := pgtest.NewEmpty(t)
+	log := slog.New(slog.DiscardHandler)
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			if err := ledger.Migrate(t.Context(), db.URL, log); err != nil {
+				t.Errorf("at once: %v", err)
+			}
+		})
+	}
+	wg.Wait()
+	if err := ledger.Migrate(t.Context(), db.URL, log); err != nil {
+		t.Errorf("again: %v", err)
+	}
+	l, _ := open(t, db.URL, ledger.Options{}, never)
+	if err := l.CheckSchema(t.Context()); err != nil {
+		t.Errorf("afterwards: %v", err)
+	}
+	claimed(t, l, "after the migration")
+}
+
+// A program on the wrong schema fails one request after the other; one on a
+// database that forgets loses money quietly. Both must be said at the start, and
+// apart, because the remedies differ.
+func TestCheckSchemaTellsWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	check := func(db *pgtest.DB) error {
+		l, _ := open(t, db.URL, ledger.Options{}, never)
+		return l.CheckSchema(t.Context())
+	}
+	version := func(db *pgtest.DB, sql string) {
+		t.Helper()
+		if _, err := db.Connect(t).Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	never, old, later, current, forgetful := pgtest.NewEmpty(t), pgtest.New(t), pgtest.New(t), pgtest.New(t), pgtest.New(t)
+	version(old, "DELETE FROM public.goose_db_version WHERE version_id > 0")
+	version(later, "INSERT INTO public.goose_db_version (version_id, is_applied) VALUES (99999, true)")
+	forgetful.Set(t, "synchronous_commit", "off")
+
+	for name, c := range map[string]struct {
+		db   *pgtest.DB
+		want error
+	}{
+		"never migrated": {never, ledger.ErrSchemaOld},
+		"old":            {old, ledger.ErrSchemaOld},
+		"later":          {later, ledger.ErrSchemaNew},
+		"current":        {current, nil},
+		"forgetful":      {forgetful, ledger.ErrNotDurable},
+	} {
+		if err := check(c.db); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+	}
+}

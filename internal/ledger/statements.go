@@ -1,0 +1,190 @@
+package ledger
+
+// Every statement that the ledger says, each with what it keeps true. Tables and
+// functions are named with their schema, so that no search_path matters.
+const (
+	// begin pins READ COMMITTED: a statement must see what was committed before it
+	// began, or a conflict could not be read and a decision not be conditional. A
+	// database whose default is stricter would answer with 40001 instead. The access
+	// mode is not pinned: an operator who made the database read-only meant it.
+	begin = `BEGIN ISOLATION LEVEL READ COMMITTED`
+
+	// beginRead gives all statements of a read one snapshot, so that a payment and
+	// its follow-ups belong together. Read only, it cannot fail to serialise.
+	beginRead = `BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`
+
+	commit   = `COMMIT`
+	rollback = `ROLLBACK`
+
+	// setLimits holds for its transaction only: session state would leak to others
+	// behind a pooler. A limit that is null stays as the server has it.
+	setLimits = `
+SELECT set_config('statement_timeout', coalesce(@statement_timeout::text, current_setting('statement_timeout')), true),
+       set_config('lock_timeout', coalesce(@lock_timeout::text, current_setting('lock_timeout')), true)`
+
+	// paymentColumns are what scanPayment reads, in its order.
+	paymentColumns = `
+id, caller, operation, account, amount_minor, currency, till_reference, metadata,
+reference, state, code, wallet_id, created_at, decided_at`
+
+	// claim makes one owner per key: the unique constraint decides between any number
+	// of claimants, and no row comes back to those who lost. DO NOTHING and not DO
+	// UPDATE, which would cost every replay a row lock and an fsync. The id is of the
+	// same reading of the clock as created_at: recovery searches by id what it judges
+	// by time.
+	claim = `
+INSERT INTO public.payments (
+    id, caller, operation, key_hash, fingerprint, reference,
+    account, amount_minor, currency, till_reference, metadata, state, created_at)
+SELECT public.uuid_v7(clock.at), @caller::text, @operation::text, @key_hash::bytea, @fingerprint::bytea, @reference::uuid,
+       @account::text, @amount_minor::bigint, @currency::text, @till_reference::text, @metadata::json, 'IN_FLIGHT', clock.at
+FROM (SELECT clock_timestamp() AS at) AS clock
+ON CONFLICT (key_hash, caller, operation) DO NOTHING
+RETURNING id, created_at`
+
+	// claimed reads the row that was in the way of a claim. It is a statement of its
+	// own because the snapshot of the insert may be older than that row's commit, and
+	// would show nothing in exactly the race that this exists for.
+	claimed = `
+SELECT ` + paymentColumns + `, fingerprint, ` + overdue + `
+FROM public.payments
+WHERE key_hash = @key_hash::bytea AND caller = @caller::text AND operation = @operation::text`
+
+	// overdue is the one rule for when a payment is recovered, by the database's clock.
+	overdue = `(state = 'IN_FLIGHT' AND created_at < clock_timestamp() - @horizon::interval)`
+
+	// decide stores a decision where there is none yet: state moves forward once,
+	// whoever comes first. It touches no column of an index.
+	decide = `
+UPDATE public.payments
+SET state = @state::text, code = @code::text, wallet_id = @wallet_id::text, decided_at = clock_timestamp()
+WHERE id = @id::uuid AND state = 'IN_FLIGHT'
+RETURNING ` + paymentColumns
+
+	// decideAndReverse is decide with the reversal's row in the same statement: a
+	// decline whose reversal was lost would keep a customer's money.
+	decideAndReverse = `
+WITH decided AS (` + decide + `),
+reversal AS (` + reverseDecided + `)
+SELECT ` + paymentColumns + ` FROM decided`
+
+	// reverseDecided writes the reversal of each payment in the CTE `decided`. The
+	// outbound key is derived, so there can only be one, whenever it is sent.
+	reverseDecided = `
+INSERT INTO public.operations (id, kind, payment_id, outbound_key, state, created_at, due_at)
+SELECT public.uuid_v7(decided_at), 'reversal', id, public.reversal_reference(reference), 'PENDING', decided_at, decided_at
+FROM decided`
+
+	// recoverOne declines one payment that somebody met, if it is overdue; of several
+	// who meet it at once one does.
+	recoverOne = `
+WITH decided AS (
+UPDATE public.payments
+SET state = 'DECLINED', code = 'WALLET_TIMEOUT', decided_at = clock_timestamp()
+WHERE id = @id::uuid AND ` + overdue + `
+RETURNING ` + paymentColumns + `),
+reversal AS (` + reverseDecided + `)
+SELECT ` + paymentColumns + ` FROM decided`
+
+	// recoverSome declines a batch of the overdue, oldest first. What somebody else
+	// holds is skipped, it is being decided or recovered: replicas share the work and
+	// none waits. NO KEY UPDATE is the lock that the update takes; FOR UPDATE would
+	// also stand in the way of whoever refers to the row.
+	recoverSome = `
+WITH undecided AS (
+SELECT id FROM public.payments
+WHERE id >= public.uuid_v7_floor(@from::timestamptz) AND id < public.uuid_v7_floor(@until::timestamptz)
+  AND state = 'IN_FLIGHT'
+ORDER BY id
+LIMIT @batch::int
+FOR NO KEY UPDATE SKIP LOCKED),
+decided AS (
+UPDATE public.payments AS p
+SET state = 'DECLINED', code = 'WALLET_TIMEOUT', decided_at = clock_timestamp()
+FROM undecided
+WHERE p.id = undecided.id AND p.state = 'IN_FLIGHT'
+RETURNING p.id, p.caller, p.operation, p.account, p.amount_minor, p.currency, p.till_reference, p.metadata,
+          p.reference, p.state, p.code, p.wallet_id, p.created_at, p.decided_at),
+reversal AS (` + reverseDecided + `)
+SELECT ` + paymentColumns + ` FROM decided`
+
+	// sweepBounds is the first step of a sweep: what is overdue, by one reading of the
+	// clock taken before anything else; since when the oldest transaction that may
+	// hold an uncommitted claim is open; whether there is one of which we may not see
+	// that (another role's, without pg_read_all_stats); where the last sweep ended.
+	sweepBounds = `
+SELECT statement_timestamp() - @horizon::interval, open.oldest, open.unseen, recovery.low_water
+FROM public.recovery
+CROSS JOIN (
+    SELECT min(xact_start) AS oldest, coalesce(bool_or(xact_start IS NULL), false) AS unseen
+    FROM pg_catalog.pg_stat_activity
+    WHERE backend_xid IS NOT NULL AND datname = current_database()) AS open`
+
+	// oldestUndecided is plain, without locks: what somebody is deciding just now is
+	// still undecided, because he may fail.
+	oldestUndecided = `
+SELECT created_at FROM public.payments
+WHERE id >= public.uuid_v7_floor(@from::timestamptz) AND id < public.uuid_v7_floor(@until::timestamptz)
+  AND state = 'IN_FLIGHT'
+ORDER BY id
+LIMIT 1`
+
+	// keepLowWater remembers how far sweeps have come. Whoever read another mark than
+	// is there now has been overtaken, and a mark in the overdue's future (of a clock
+	// that was ahead) would hide payments: neither is written.
+	keepLowWater = `
+UPDATE public.recovery SET low_water = @mark::timestamptz
+WHERE low_water = @stored::timestamptz AND @mark::timestamptz <= clock_timestamp() - @horizon::interval`
+
+	// paymentByID and paymentByKey name the caller: to anybody else it does not exist.
+	paymentByID = `
+SELECT ` + paymentColumns + `, ` + overdue + `
+FROM public.payments
+WHERE id = @id::uuid AND caller = @caller::text`
+
+	paymentByKey = `
+SELECT ` + paymentColumns + `, ` + overdue + `
+FROM public.payments
+WHERE key_hash = @key_hash::bytea AND caller = @caller::text AND operation = @operation::text`
+
+	// decidedPayment reads a payment for whoever was about to decide it.
+	decidedPayment = `
+SELECT ` + paymentColumns + `
+FROM public.payments
+WHERE id = @id::uuid`
+
+	// The follow-ups of a payment, oldest first; ids are in the order of time.
+	followUpsByID = `
+SELECT o.id, o.kind, o.payment_id, o.state, o.code, o.created_at, o.ended_at
+FROM public.operations AS o
+JOIN public.payments AS p ON p.id = o.payment_id
+WHERE p.id = @id::uuid AND p.caller = @caller::text
+ORDER BY o.created_at, o.id`
+
+	followUpsByKey = `
+SELECT o.id, o.kind, o.payment_id, o.state, o.code, o.created_at, o.ended_at
+FROM public.operations AS o
+JOIN public.payments AS p ON p.id = o.payment_id
+WHERE p.key_hash = @key_hash::bytea AND p.caller = @caller::text AND p.operation = @operation::text
+ORDER BY o.created_at, o.id`
+
+	// openReversals is the money that is declined and not yet proven to be back. A sum
+	// beyond 64 bits is cut: a gauge that stops is better than one that fails.
+	openReversals = `
+SELECT p.currency, count(*), least(sum(p.amount_minor), 9223372036854775807)::bigint,
+       greatest(clock_timestamp() - min(o.created_at), interval '0')
+FROM public.operations AS o
+JOIN public.payments AS p ON p.id = o.payment_id
+WHERE o.kind = 'reversal' AND o.state = 'PENDING' AND p.currency IS NOT NULL
+GROUP BY p.currency
+ORDER BY p.currency`
+
+	// writable asks what a claim would run into.
+	writable = `SELECT NOT pg_catalog.pg_is_in_recovery() AND current_setting('default_transaction_read_only') = 'off'`
+
+	// durability are the settings without which a commit is not a promise.
+	durability = `SELECT current_setting('fsync'), current_setting('synchronous_commit')`
+
+	// schemaVersion is the newest migration that was applied.
+	schemaVersion = `SELECT coalesce(max(version_id), 0) FROM public.goose_db_version WHERE is_applied`
+)
