@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -197,6 +198,43 @@ func TestAFullGateRefusesAndNeverQueues(t *testing.T) {
 		}
 	})
 }
+
+// To look and to enter are one step: two tills that see the last place at the
+// same time do not both get it, however often they try.
+func TestTheLastPlaceIsTakenOnce(t *testing.T) {
+	t.Parallel()
+	const places, tills, attempts = 2, 8, 20_000
+	g, _ := newGate(places)
+	var running, most atomic.Int64
+	h := g.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		n := running.Add(1)
+		for seen := most.Load(); n > seen && !most.CompareAndSwap(seen, n); seen = most.Load() {
+		}
+		runtime.Gosched() // let the others find the gate full
+		running.Add(-1)
+	}))
+	r := httptest.NewRequest(http.MethodPost, "/debits", nil)
+	var wg sync.WaitGroup
+	for range tills {
+		wg.Go(func() {
+			w := nobody{http.Header{}}
+			for range attempts {
+				h.ServeHTTP(w, r)
+			}
+		})
+	}
+	wg.Wait()
+	if n := most.Load(); n != places {
+		t.Errorf("at most %d were inside at once, want %d", n, places)
+	}
+}
+
+// nobody is a ResponseWriter that costs nothing.
+type nobody struct{ header http.Header }
+
+func (n nobody) Header() http.Header       { return n.header }
+func (nobody) Write(p []byte) (int, error) { return len(p), nil }
+func (nobody) WriteHeader(int)             {}
 
 // A handler that panics must give its place back: 512 bugs would otherwise shut
 // the replica for good.

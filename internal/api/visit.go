@@ -1,0 +1,60 @@
+package api
+
+import (
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/safeledger/safeledger/internal/callers"
+)
+
+// visit is one request of a known caller.
+type visit struct {
+	arrived time.Time // the moment that the budget counts from
+	caller  string
+}
+
+// authenticated lets only tills through to next (contract section 1, request
+// headers).
+func (a *api) authenticated(next func(http.ResponseWriter, *http.Request, visit)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		arrived := time.Now()
+		token, presented := bearer(r.Header.Values("Authorization"))
+		caller, known := callers.Caller{}, false
+		if presented {
+			caller, known = a.Callers.Authenticate(token)
+		}
+		if !known {
+			ans := a.refuse(unauthenticated)
+			ans.challenge = `Bearer realm="safeledger"`
+			if presented {
+				ans.challenge += `, error="invalid_token"`
+			}
+			a.write(w, ans)
+			return
+		}
+		leave, ok := a.PerCaller.Enter(w, caller.Name)
+		if !ok {
+			return
+		}
+		defer leave()
+		if !caller.Has(callers.Till) {
+			ans := a.refuse(forbidden)
+			ans.challenge = `Bearer realm="safeledger", error="insufficient_scope", scope="till"`
+			a.write(w, ans)
+			return
+		}
+		next(w, r, visit{arrived: arrived, caller: caller.Name})
+	}
+}
+
+// bearer is the token of an Authorization field (RFC 6750 section 2.1). Two
+// fields are none: somebody in between may have looked at the other one.
+func bearer(lines []string) (token string, ok bool) {
+	if len(lines) != 1 {
+		return "", false
+	}
+	scheme, token, _ := strings.Cut(lines[0], " ")
+	token = strings.TrimLeft(token, " ")
+	return token, strings.EqualFold(scheme, "Bearer") && token != ""
+}
