@@ -6,7 +6,8 @@ SHELL := /bin/bash
 # Tools are pinned in a module of their own, so that they never meet the dependencies of the program.
 TOOL := go tool -modfile=tools/go.mod
 # Our own folders: what is generated or private to a running stack is not ours to check.
-GO_FOLDERS := client cmd internal migrations test
+GO_FOLDERS := api client cmd internal migrations test
+GENERATED := '*.gen.go' docs/configuration.md docs/metrics.md
 
 # Every stage has a limit, so that a hang is a failure that says where (macOS has no timeout by default).
 limited = $(if $(shell command -v timeout),timeout --kill-after=10s $(1))
@@ -59,9 +60,9 @@ generate: ## regenerate what is generated: types from api/openapi.yaml, tables i
 # here, not with HEAD, so that it can be run before a commit.
 .PHONY: check-generated
 check-generated:
-	@before="$$(git ls-files -z -- '*.gen.go' | xargs -0 sha256sum)"; \
+	@before="$$(git ls-files -z -- $(GENERATED) | xargs -0 sha256sum)"; \
 	$(call limited,5m) go generate ./...; \
-	after="$$(git ls-files -z -- '*.gen.go' | xargs -0 sha256sum)"; \
+	after="$$(git ls-files -z -- $(GENERATED) | xargs -0 sha256sum)"; \
 	if [ "$$before" != "$$after" ]; then \
 	  echo "generated code was not up to date; make generate has just rewritten it:"; \
 	  diff <(echo "$$before") <(echo "$$after"); exit 1; \

@@ -1,0 +1,99 @@
+// Command safeledger is the payment-decision service between tills and a
+// wallet: the service itself (serve), its schema (migrate), and everything on
+// one machine to try it (dev). Configuration is the environment; see
+// docs/configuration.md.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/safeledger/safeledger/internal/config"
+)
+
+// version is set by the linker (see the Makefile).
+var version = "dev"
+
+// The exit codes, for whoever starts the process.
+const (
+	exitFailed = 1 // it ran and could not go on
+	exitConfig = 2 // it did not start: the configuration is wrong
+)
+
+type commands struct {
+	Serve   serveCommand   `cmd:"" help:"Serve tills: the API, and what is owed to payments afterwards."`
+	Migrate migrateCommand `cmd:"" help:"Bring the database's schema up to date."`
+	Dev     devCommand     `cmd:"" help:"Everything on this machine: a private PostgreSQL, a simulated wallet, the service, a demo till."`
+	Config  configCommand  `cmd:"" help:"Print the configuration in force, secrets masked."`
+	Version versionCommand `cmd:"" help:"Print the version."`
+}
+
+// process is what every command is given: the end of its context is the order
+// to stop.
+type process struct {
+	ctx context.Context //nolint:containedctx // the one context that main starts, on its way to a command
+}
+
+func main() {
+	os.Exit(run())
+}
+
+func run() int {
+	var cli commands
+	parser := kong.Parse(&cli,
+		kong.Name("safeledger"),
+		kong.Description("Decides payments between tills and a wallet. Configured by SAFELEDGER_… variables, see docs/configuration.md."),
+		kong.UsageOnError())
+
+	// The first signal asks for an orderly end, the second one does not wait for it:
+	// everything that matters is durable or will be recovered.
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-signals
+		stop()
+		<-signals
+		os.Exit(exitFailed)
+	}()
+
+	err := parser.Run(&process{ctx: ctx})
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintf(os.Stderr, "safeledger: %v\n", err)
+	var invalid *config.InvalidError
+	if errors.As(err, &invalid) {
+		return exitConfig
+	}
+	return exitFailed
+}
+
+type versionCommand struct{}
+
+func (versionCommand) Run() error {
+	_, err := fmt.Printf("safeledger %s (%s)\n", version, commit()) //nolint:forbidigo // the command's output
+	return err
+}
+
+// commit is the revision that the binary was built from, as far as it knows.
+func commit() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			return s.Value
+		}
+	}
+	return "unknown"
+}

@@ -1,0 +1,198 @@
+package e2e
+
+import (
+	"bufio"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/safeledger/safeledger/internal/walletsim"
+)
+
+// A process that cannot run rightly must not run at all, and must say why so that
+// somebody at 3 a.m. can mend it: the variable, its value, what is allowed, exit 2,
+// before anything listens.
+func TestABadConfigurationExitsWith2AndNamesTheVariable(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ set, wants string }{
+		"not a duration":       {"BUDGET_SERVER=soon", "SAFELEDGER_BUDGET_SERVER"},
+		"rule between numbers": {"BUDGET_DECISION_CALL=2s", "SAFELEDGER_BUDGET_DECISION_CALL"},
+		"unknown":              {"BUDGET_SEVER=2400ms", "SAFELEDGER_BUDGET_SEVER"},
+		"no callers file":      {"CALLERS_FILE=/nowhere/callers.json", "SAFELEDGER_CALLERS_FILE"},
+		"no token file":        {"WALLET_TOKEN_FILE=/nowhere/token", "SAFELEDGER_WALLET_TOKEN_FILE"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := &world{t: t, databaseURL: "postgres://nobody:password-of-nobody@127.0.0.1:1/none", callersFile: "/dev/null"}
+			w.wallet, _ = walletsim.New(walletsim.Config{})
+			if strings.HasPrefix(c.set, "WALLET_TOKEN_FILE") {
+				w.callersFile = writeCallers(t)
+			}
+			r := w.launch(plain, "WALLET_BASE_URL=http://127.0.0.1:1", c.set)
+			r.awaitExit()
+			if code := exitCode(r.waitErr); code != 2 {
+				t.Errorf("exit code %d, want 2", code)
+			}
+			if !strings.Contains(r.log.String(), c.wants) {
+				t.Errorf("the message does not name %s:\n%s", c.wants, r.log)
+			}
+			if strings.Contains(r.log.String(), "password-of-nobody") {
+				t.Errorf("the message holds the password:\n%s", r.log)
+			}
+			if strings.Contains(r.log.String(), "serving") {
+				t.Error("it listened")
+			}
+		})
+	}
+}
+
+// Tills must never meet a schema that the program does not know: serve says what
+// is missing and ends, instead of failing each payment.
+func TestServeRefusesADatabaseThatWasNotMigrated(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.databaseURL = newDatabase(t) // an empty one
+	r := w.launch(plain)
+	r.awaitExit()
+	if code := exitCode(r.waitErr); code != 1 || !strings.Contains(r.log.String(), "safeledger migrate") {
+		t.Errorf("exit code %d, said:\n%s", code, r.log)
+	}
+}
+
+// L9, promise 3: when PostgreSQL dies under the service, no till hears an approval
+// that is not stored; what was claimed is recovered once it is back.
+func TestADatabaseThatDiesBetweenClaimAndDecisionIsAnUnknownOutcome(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r := w.start(plain, quick...)
+	answered := make(chan reply, 1)
+	go func() {
+		answer, err := r.debit("key-of-the-cut-off", "SLOW-700-ANNA")
+		if err != nil {
+			t.Error(err)
+		}
+		answered <- answer
+	}()
+	if _, err := w.wallet.WaitFor(t.Context(), func(e walletsim.Entry) bool { return e.Event == walletsim.Applied }); err != nil {
+		t.Fatal(err)
+	}
+	// As seen from the service the database is gone: its connections are cut and no
+	// new one is let in. The server itself is shared with other tests.
+	w.asOwner(`ALTER DATABASE %s ALLOW_CONNECTIONS false`)
+	w.asOwner(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '%s'`)
+
+	answer := <-answered
+	if answer.status != http.StatusServiceUnavailable || answer.member("code") != "OUTCOME_UNKNOWN" || answer.header.Get("Retry-After") != "" {
+		t.Errorf("answered %d %v %s", answer.status, answer.header, answer.body)
+	}
+	r.log.await(t, r.exited, "database unreachable")
+	refused := r.mustDebit("key-of-the-next", "BERT")
+	if refused.member("code") != "NOT_READY" || refused.header.Get("Retry-After") != "1" {
+		t.Errorf("while the database is known to be away: %d %v %s", refused.status, refused.header, refused.body)
+	}
+
+	w.asOwner(`ALTER DATABASE %s ALLOW_CONNECTIONS true`)
+	r.log.await(t, r.exited, "database reachable again")
+	if final := r.awaitDecision("key-of-the-cut-off"); final.member("code") != "WALLET_TIMEOUT" {
+		t.Errorf("afterwards: %d %s", final.status, final.body)
+	}
+	if next := r.mustDebit("key-of-the-next", "BERT"); next.status != http.StatusCreated || next.header.Get("Idempotency-Replayed") != "" {
+		t.Errorf("the refused key afterwards: %d %v", next.status, next.header)
+	}
+	var reversals int
+	w.query(`SELECT count(*) FROM operations WHERE kind = 'reversal'`, nil, &reversals)
+	if reversals != 1 {
+		t.Errorf("%d reversals, want 1", reversals)
+	}
+}
+
+// The first minutes of a newcomer: `safeledger dev` brings everything up, decides
+// a payment and shows it, prints lines to paste, and is gone after Ctrl-C with
+// everything that it started.
+func TestDevDecidesAPaymentAndEndsWithEverythingItStarted(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	// The data must be reachable by the user that PostgreSQL runs as.
+	for d := dir; d != os.TempDir() && d != "/" && d != "."; d = filepath.Dir(d) {
+		if err := os.Chmod(d, 0o755); err != nil {
+			break
+		}
+	}
+	cmd := exec.Command(plain, "dev", "--dir", dir)
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cmd.Process.Kill() }()
+	var said strings.Builder
+	lines := bufio.NewScanner(out)
+	for lines.Scan() {
+		said.WriteString(lines.Text() + "\n")
+		if strings.Contains(lines.Text(), "Ctrl-C") {
+			break
+		}
+	}
+	for _, want := range []string{"POST /debits HTTP/1.1", "HTTP/1.1 201 Created", `"decision":"APPROVED"`, `till "decline-`, "HANG-CAROL", "replay-me"} {
+		if !strings.Contains(said.String(), want) {
+			t.Errorf("it did not show %q:\n%s", want, said.String())
+		}
+	}
+	pid := postgresUnder(t, dir)
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("after Ctrl-C: %v", err)
+	}
+	if err := syscall.Kill(pid, 0); err == nil {
+		t.Errorf("PostgreSQL (pid %d) is still there", pid)
+	}
+}
+
+// asOwner runs a statement about the world's database from another one.
+func (w *world) asOwner(statement string) {
+	w.t.Helper()
+	admin, err := pgx.Connect(w.t.Context(), postgres.URL())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer admin.Close(w.t.Context())
+	name := w.databaseURL[strings.LastIndex(w.databaseURL, "/")+1:]
+	if _, err := admin.Exec(w.t.Context(), strings.ReplaceAll(statement, "%s", name)); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// postgresUnder is the pid of the server whose data is below dir.
+func postgresUnder(t *testing.T, dir string) int {
+	t.Helper()
+	var pid int
+	err := filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
+		if err == nil && filepath.Base(path) == "postmaster.pid" {
+			content, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			first, _, _ := strings.Cut(string(content), "\n")
+			pid, err = strconv.Atoi(strings.TrimSpace(first))
+			return err
+		}
+		return err
+	})
+	if err != nil || pid == 0 {
+		t.Fatalf("no running PostgreSQL below %s: %v", dir, err)
+	}
+	return pid
+}
