@@ -79,11 +79,12 @@ type Status uint8
 
 // The kinds of answers.
 const (
-	_        Status = iota
-	Decided         // by this request
-	Replayed        // the key's stored answer, given again
-	InFlight        // another request with this key is being decided
-	Mismatch        // the key belongs to a different request
+	_         Status = iota
+	Decided          // by this request
+	Replayed         // the key's stored answer, given again
+	InFlight         // another request with this key is being decided
+	Mismatch         // the key belongs to a different request
+	Cancelled        // approved, and cancelled by key since: not to be told as an approval again
 )
 
 // Steps tells how a decision came about and where its time went, for logs and
@@ -109,14 +110,10 @@ func (d *Decider) Decide(ctx context.Context, req payment.Request, deadline budg
 	if err != nil {
 		return Result{Steps: steps}, err
 	}
-	switch claim.Status {
-	case payment.ClaimNew:
-	case payment.ClaimDecided:
-		return Result{Status: Replayed, Payment: claim.Payment, Steps: steps}, nil
-	case payment.ClaimInFlight:
-		return Result{Status: InFlight, Steps: steps}, nil
-	case payment.ClaimMismatch:
-		return Result{Status: Mismatch, Steps: steps}, nil
+	if claim.Status != payment.ClaimNew {
+		result, err := existing(claim)
+		result.Steps = steps
+		return result, err
 	}
 	crashpoint.Here(crashpoint.AfterClaim)
 
@@ -129,6 +126,23 @@ func (d *Decider) Decide(ctx context.Context, req payment.Request, deadline budg
 	}
 	crashpoint.Here(crashpoint.BeforeAnswer)
 	return Result{Status: Decided, Payment: stored, Steps: steps}, nil
+}
+
+// existing answers with what is there already: whoever does not own the key goes
+// no further, also with a status that this code does not know.
+func existing(claim payment.Claim) (Result, error) {
+	switch claim.Status {
+	case payment.ClaimDecided:
+		return Result{Status: Replayed, Payment: claim.Payment}, nil
+	case payment.ClaimCancelled:
+		return Result{Status: Cancelled, Payment: claim.Payment}, nil
+	case payment.ClaimInFlight:
+		return Result{Status: InFlight}, nil
+	case payment.ClaimMismatch:
+		return Result{Status: Mismatch}, nil
+	case payment.ClaimNew:
+	}
+	return Result{}, fmt.Errorf("claim: unknown status %d", claim.Status)
 }
 
 func (d *Decider) claim(ctx context.Context, req payment.Request, deadline budget.Deadline, steps *Steps) (payment.Claim, error) {

@@ -239,6 +239,7 @@ func TestOnlyTheOwnerOfAKeyReachesTheWallet(t *testing.T) {
 		{payment.Claim{Status: payment.ClaimDecided, Payment: decided}, Replayed},
 		{payment.Claim{Status: payment.ClaimInFlight}, InFlight},
 		{payment.Claim{Status: payment.ClaimMismatch}, Mismatch},
+		{payment.Claim{Status: payment.ClaimCancelled, Payment: decided}, Cancelled},
 	} {
 		l, w := &fakeLedger{claim: c.claim}, &fakeWallet{}
 		result, err := New(l, w, limits).Decide(t.Context(), request(), budget.Policy{Server: time.Second}.Deadline(time.Now(), budget.Wait{}))
@@ -252,6 +253,27 @@ func TestOnlyTheOwnerOfAKeyReachesTheWallet(t *testing.T) {
 			t.Errorf("%v: %d calls, %d lookups, %d decisions stored", c.want, w.sent, w.lookups, len(l.decided))
 		}
 	}
+}
+
+// A status that this release does not know, or a forgotten one, is no ownership.
+func TestAnUnknownClaimStatusReachesNoWallet(t *testing.T) {
+	t.Parallel()
+	for _, status := range []payment.ClaimStatus{0, 200} {
+		l, w := &unknownClaim{status: status}, &fakeWallet{}
+		_, err := New(l, w, limits).Decide(t.Context(), request(), budget.Policy{Server: time.Second}.Deadline(time.Now(), budget.Wait{}))
+		if err == nil || w.sent+w.lookups != 0 {
+			t.Errorf("status %d: %v, %d calls and %d lookups", status, err, w.sent, w.lookups)
+		}
+	}
+}
+
+type unknownClaim struct {
+	fakeLedger
+	status payment.ClaimStatus
+}
+
+func (l *unknownClaim) Claim(context.Context, payment.Request) (payment.Claim, error) {
+	return payment.Claim{Status: l.status}, nil
 }
 
 // A claim whose answer is missing may be durable or not: sending then could be

@@ -63,6 +63,17 @@ func (o Outcome) Unproven() bool {
 	return true
 }
 
+// NotAboutThis reports whether a 4xx says something about us or about the moment,
+// and not about this operation (contract section 4): a wallet that has lost our
+// token must not cost anybody a credit.
+func (o Outcome) NotAboutThis() bool {
+	switch o.Status {
+	case 401, 403, 408, 425, 429:
+		return true
+	}
+	return false
+}
+
 // Reason says why an outcome is what it is: a bounded set, fit for a metric
 // label and for the timeline of a payment.
 type Reason string

@@ -79,14 +79,25 @@ const (
 	Declined State = "DECLINED"
 )
 
-// FollowUp is a credit, capture, release or reversal of a payment. Its row is
-// also the work item of the queue.
+// FollowUp is a credit, capture, release or reversal. Its row is also the work
+// item of the queue.
 type FollowUp struct {
 	ID        uuid.UUID
 	Kind      Operation
-	PaymentID uuid.UUID
+	PaymentID uuid.UUID // uuid.Nil for a credit that names no payment
 	State     FollowUpState
-	Code      Code // the wallet's, of one that was rejected or parked
+	Code      Code // the wallet's, of one that was refused, or parked after a refusal
+
+	// Account, TillReference and Metadata are a credit's, as asked. Amount is what is
+	// sent to the wallet: a credit's or a capture's (of the whole hold too), in the
+	// payment's currency; the zero Money for a release, and for a reversal what the
+	// payment took.
+	Account       string
+	Amount        Money
+	TillReference string
+	Metadata      map[string]string
+	WalletID      string // the wallet's id of the effect, of one that has Succeeded by a call
+
 	CreatedAt time.Time
 	EndedAt   time.Time // zero while Pending or Parked
 }
@@ -118,11 +129,12 @@ type ClaimStatus uint8
 
 // The answers to a claim (contract section 1, Idempotency).
 const (
-	_             ClaimStatus = iota
-	ClaimNew                  // the caller owns the key and goes on, nobody else does
-	ClaimInFlight             // somebody else's, not decided yet
-	ClaimDecided              // decided: Payment is the answer
-	ClaimMismatch             // the key was used for a different request, in whatever state
+	_              ClaimStatus = iota
+	ClaimNew                   // the caller owns the key and goes on, nobody else does
+	ClaimInFlight              // somebody else's, not decided yet
+	ClaimDecided               // decided: Payment is the answer
+	ClaimMismatch              // the key was used for a different request, in whatever state
+	ClaimCancelled             // approved, and since cancelled by key: the approval must not be told again
 )
 
 // Decision is what becomes of a payment: final once it is stored.
@@ -134,6 +146,9 @@ type Decision struct {
 	// is being declined: the ledger then writes the reversal in the same
 	// transaction (contract section 2).
 	Reverse bool
+	// Calls are the wallet calls that led to it, for the timeline: they are stored
+	// with the decision, without a commit of their own.
+	Calls []WalletCall
 }
 
 // Approve is the decision for an effect that the wallet knows as walletID.

@@ -46,22 +46,8 @@ func (r Request) Fingerprint() Fingerprint {
 	c.text(r.Account)
 	c.text(strconv.FormatInt(r.Amount.AmountMinor, 10))
 	c.text(r.Amount.Currency)
-	if r.TillReference == "" {
-		c.count(0)
-	} else {
-		c.count(1)
-		c.text(r.TillReference)
-	}
-	if r.Metadata == nil {
-		c.count(0)
-	} else {
-		c.count(1)
-		c.count(len(r.Metadata))
-		for _, name := range slices.Sorted(maps.Keys(r.Metadata)) {
-			c.text(name)
-			c.text(r.Metadata[name])
-		}
-	}
+	c.optional(r.TillReference)
+	c.members(r.Metadata)
 	f := Fingerprint{fingerprintVersion}
 	c.Sum(f[:1])
 	return f
@@ -85,12 +71,15 @@ func (r Reference) String() string { return uuid.UUID(r).String() }
 // fingerprint is part of it so that a duplicate answer can never stand for an
 // amount that the wallet did not take. See ADR 0003.
 func (r Request) DeriveReference() Reference {
-	fingerprint := r.Fingerprint()
+	return deriveReference(r.Caller, r.Operation, r.Key, r.Fingerprint())
+}
+
+func deriveReference(caller string, operation Operation, key Key, fingerprint Fingerprint) Reference {
 	c := canonical{sha256.New()}
 	c.text("safeledger/reference/1")
-	c.text(r.Caller)
-	c.text(string(r.Operation))
-	c.text(string(r.Key))
+	c.text(caller)
+	c.text(string(operation))
+	c.text(string(key))
 	c.text(string(fingerprint[:]))
 	return c.reference()
 }
@@ -117,6 +106,30 @@ func (c canonical) count(n int) {
 func (c canonical) text(s string) {
 	c.count(len(s))
 	c.Write([]byte(s))
+}
+
+// optional is a text that need not be there, and is never empty.
+func (c canonical) optional(s string) {
+	if s == "" {
+		c.count(0)
+		return
+	}
+	c.count(1)
+	c.text(s)
+}
+
+// members are the string members of an object that need not be there, by name.
+func (c canonical) members(m map[string]string) {
+	if m == nil {
+		c.count(0)
+		return
+	}
+	c.count(1)
+	c.count(len(m))
+	for _, name := range slices.Sorted(maps.Keys(m)) {
+		c.text(name)
+		c.text(m[name])
+	}
 }
 
 // reference makes a UUIDv8 (RFC 9562 section 5.8) of the hash's first 16 bytes.
