@@ -54,9 +54,26 @@ func TestEffectiveBudgetIsTheClampOfTheContract(t *testing.T) {
 func TestMalformedDeadlinesAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, lines := range [][]string{
-		{""}, {" "}, {"-1"}, {"+1"}, {"-0"}, {"1.5"}, {"1e3"}, {"0x10"}, {"1_000"}, {"abc"}, {"1500ms"}, {"1500 "},
-		{"1500, 1500"}, {"1500", "1500"}, {"1500", ""}, {"٣"}, {"NaN"}, {"Infinity"},
-		{"9223372036854775808"}, {"99999999999999999999999999"},
+		{""},
+		{" "},
+		{"-1"},
+		{"+1"},
+		{"-0"},
+		{"1.5"},
+		{"1e3"},
+		{"0x10"},
+		{"1_000"},
+		{"abc"},
+		{"1500ms"},
+		{"1500 "},
+		{"1500, 1500"},
+		{"1500", "1500"},
+		{"1500", ""},
+		{"٣"},
+		{"NaN"},
+		{"Infinity"},
+		{"9223372036854775808"},
+		{"99999999999999999999999999"},
 	} {
 		if _, err := budget.ParseWait(lines); err == nil {
 			t.Errorf("ParseWait(%q) was taken for a deadline", lines)

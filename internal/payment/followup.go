@@ -146,3 +146,49 @@ type Note struct {
 	Action      string // redrive, settle-applied or settle-not-applied
 	Text        string
 }
+
+// Query is what an operator knows of a payment or follow-up that somebody asks
+// about. What is given must hold of everything that is found.
+type Query struct {
+	// Key is the till's Idempotency-Key. With it nothing else bounds the search.
+	Key           Key
+	Caller        string
+	TillReference string
+	Account       string
+	// WalletID is the wallet's id of the effect.
+	WalletID    string
+	AmountMinor int64 // 0 = any
+	Currency    string
+
+	// From and Until bound the search by creation; without a Key there is always a
+	// bound. The zero Until is now, the zero From a day before Until.
+	From, Until time.Time
+	// Limit bounds the payments, and the follow-ups, that are returned: the newest.
+	Limit int
+}
+
+// Found is the answer to a Query, newest first.
+type Found struct {
+	Payments  []Payment // without their follow-ups
+	FollowUps []FollowUpDetail
+}
+
+// OperatorResult is what became of an operator's intervention.
+type OperatorResult struct {
+	Status OperatorStatus
+	// FollowUp is as it is now; the zero value where there is none.
+	FollowUp FollowUpDetail
+}
+
+// OperatorStatus says what became of an operator's intervention. The zero value is
+// invalid. Only OperatorDone has changed anything.
+type OperatorStatus uint8
+
+// The answers to an operator.
+const (
+	_               OperatorStatus = iota
+	OperatorDone                   // done, and noted
+	OperatorUnknown                // there is no such follow-up
+	OperatorActive                 // the queue has it: of a settlement, an attempt is out or was lost and is not resolved yet
+	OperatorEnded                  // it has ended, there is nothing to do
+)

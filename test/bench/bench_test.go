@@ -54,6 +54,7 @@ func (instant) Enter() (func(), bool) { return func() {}, true }
 func (instant) Send(context.Context, payment.Instruction) payment.Outcome {
 	return payment.Outcome{Class: payment.Success, Reason: payment.ReasonApplied, WalletID: "w-1", Status: http.StatusCreated}
 }
+
 func (instant) Lookup(context.Context, payment.Instruction) payment.Evidence {
 	return payment.Evidence{Finding: payment.NotFound}
 }
