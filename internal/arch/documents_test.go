@@ -1,0 +1,93 @@
+package arch
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// A reader who is told that a test holds a promise must find that test: a name
+// that was changed in the code and not in the document is a promise that nobody
+// can check any more.
+func TestDocumentsNameTestsThatExist(t *testing.T) {
+	t.Parallel()
+	declared := map[string]bool{}
+	for _, f := range files(t) {
+		if !f.test {
+			continue
+		}
+		content, err := os.ReadFile(filepath.Join(root, f.name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Benchmark)\w+)\(`).FindAllStringSubmatch(string(content), -1) {
+			declared[name[1]] = true
+		}
+	}
+	documents, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	adrs, err := filepath.Glob(filepath.Join(root, "docs", "adr", "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := 0
+	for _, path := range append(documents, adrs...) {
+		content, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range regexp.MustCompile("`((?:Test|Fuzz|Benchmark)[A-Z0-9]\\w*)`").FindAllStringSubmatch(string(content), -1) {
+			named++
+			if !declared[name[1]] {
+				t.Errorf("%s names %s, which does not exist", filepath.Base(path), name[1])
+			}
+		}
+	}
+	if named < 30 {
+		t.Errorf("only %d tests named: the search for them is broken", named)
+	}
+}
+
+// An ADR that ARCHITECTURE.md does not list is not found by those who look for
+// the reason of a thing, and code must not point to one that is not there.
+func TestDecisionsAreListedAndReferencesResolve(t *testing.T) {
+	t.Parallel()
+	architecture, err := os.ReadFile(filepath.Join(root, "ARCHITECTURE.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	adrs, err := filepath.Glob(filepath.Join(root, "docs", "adr", "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := map[string]bool{}
+	for _, path := range adrs {
+		number, _, _ := strings.Cut(filepath.Base(path), "-")
+		if known[number] {
+			t.Errorf("two decisions have the number %s", number)
+		}
+		known[number] = true
+		if !strings.Contains(string(architecture), number+" ") {
+			t.Errorf("ARCHITECTURE.md does not list %s", filepath.Base(path))
+		}
+	}
+	for _, f := range files(t) {
+		content, err := os.ReadFile(filepath.Join(root, f.name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, reference := range regexp.MustCompile(`(?:ADR |docs/adr/)(\d{4})\b`).FindAllStringSubmatch(string(content), -1) {
+			if !known[reference[1]] {
+				t.Errorf("%s refers to ADR %s, which does not exist", f.name, reference[1])
+			}
+		}
+	}
+	if len(known) == 0 {
+		t.Error(fmt.Errorf("no decisions found below %s", root))
+	}
+}
