@@ -19,6 +19,25 @@ func (e *InvalidError) Error() string {
 	return "configuration: " + strings.Join(e.Faults, "\nconfiguration: ")
 }
 
+// Refuse is the error for a value that only its user could find wrong: a file's
+// content, a URL that the driver does not understand. name is without Prefix; cause
+// must not repeat a secret.
+func (c *Config) Refuse(name string, cause error) error { return refuse(c, name, cause) }
+
+// Refuse is Config.Refuse for the commands that need a database only.
+func (d *Database) Refuse(name string, cause error) error { return refuse(d, name, cause) }
+
+func refuse(spec any, name string, cause error) error {
+	for _, v := range variablesOf(spec) {
+		if v.name() == Prefix+name {
+			return &InvalidError{Faults: []string{
+				fmt.Sprintf("%s=%s: %v; it must be %s", v.name(), v.masked(v.shown()), cause, v.allowed()),
+			}}
+		}
+	}
+	return &InvalidError{Faults: []string{Prefix + name + ": " + cause.Error()}}
+}
+
 // reading gathers what is wrong while the environment is being read.
 type reading struct {
 	faults []string

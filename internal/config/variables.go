@@ -285,5 +285,11 @@ func isPostgresURL(s string) bool {
 func isBaseURL(s string) bool {
 	u, err := url.Parse(s)
 	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Hostname() != "" && u.Opaque == "" &&
-		u.User == nil && !strings.ContainsAny(s, "?#")
+		u.User == nil && !strings.ContainsAny(s, "?#") && isPort(u.Port())
+}
+
+// isPort is what an operator can dial: url.Parse takes any number.
+func isPort(s string) bool {
+	port, err := strconv.ParseUint(s, 10, 16)
+	return s == "" || err == nil && port > 0
 }

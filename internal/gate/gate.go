@@ -69,37 +69,62 @@ func New(cfg Config) *Gate {
 // Handler is next behind the gate.
 func (g *Gate) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		reason, mustClose := g.enter()
-		if reason != "" {
+		if reason := g.enter(); reason != "" {
 			g.refuse(w, reason)
 			return
 		}
 		defer g.leave()
-		if mustClose {
-			w.Header().Set("Connection", "close")
-		}
-		next.ServeHTTP(w, r)
+		next.ServeHTTP(&answerWriter{ResponseWriter: w, gate: g}, r)
 	})
 }
 
 // enter takes a place, or says why there is none. It never waits: a queue in
 // front of a deadline only turns refusals into late answers.
-func (g *Gate) enter() (reason string, mustClose bool) {
+func (g *Gate) enter() (reason string) {
 	for {
 		state := g.state.Load()
 		switch {
 		case state&draining != 0:
-			return Draining, true
+			return Draining
 		case state&unreachable != 0:
-			return NotReady, true
+			return NotReady
 		case int64(state&inFlightMask) >= int64(g.cfg.MaxInFlight): //nolint:gosec // 32 bits fit
-			return Overloaded, true
+			return Overloaded
 		}
 		if g.state.CompareAndSwap(state, state+1) {
-			return "", state&closing != 0
+			return ""
 		}
 	}
 }
+
+// answerWriter announces the end of the connection with the answer, and decides
+// on it when the answer begins, not when the request came: what was inside when the
+// drain began would otherwise keep a connection on which its till sends the next
+// request, to a server that is closing it.
+type answerWriter struct {
+	http.ResponseWriter
+
+	gate  *Gate
+	begun bool
+}
+
+func (w *answerWriter) WriteHeader(status int) {
+	if !w.begun && w.gate.state.Load()&closing != 0 {
+		w.Header().Set("Connection", "close")
+	}
+	w.begun = true
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *answerWriter) Write(body []byte) (int, error) {
+	if !w.begun {
+		w.WriteHeader(http.StatusOK)
+	}
+	return w.ResponseWriter.Write(body)
+}
+
+// Unwrap lets http.ResponseController through.
+func (w *answerWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func (g *Gate) leave() {
 	state := g.state.Add(^uint64(0))

@@ -147,11 +147,7 @@ func countOutcome(o payment.Outcome, seen sight) count {
 	case payment.Success:
 		return good
 	case payment.Rejected:
-		switch o.Status {
-		case http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests:
-			return bad // about us, not about this payment: it will hit every call
-		}
-		if o.Verdict {
+		if o.Verdict && !aboutUs(o.Status) {
 			return good
 		}
 		return bad
@@ -161,6 +157,16 @@ func countOutcome(o payment.Outcome, seen sight) count {
 		return bad
 	}
 	return bad
+}
+
+// aboutUs reports whether a 4xx is about us and not about this payment: it will
+// hit every call.
+func aboutUs(status int) bool {
+	switch status {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests:
+		return true
+	}
+	return false
 }
 
 // countEvidence is countOutcome for a lookup. To be told that the wallet is

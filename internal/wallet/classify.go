@@ -82,11 +82,16 @@ func classify4xx(v version, in payment.Instruction, seen sight, ambiguous func(p
 			Class: payment.Rejected, Reason: payment.ReasonNoVerdict, Code: payment.WalletRejected, Status: seen.status,
 		}
 	}
-	// A verdict need not say whom it is about; where it does, that must be us.
-	if reason := seen.answer.compare(in); reason == payment.ReasonBodyForeign {
+	// A verdict need not say whom it is about; where it does, that must be us. Nothing
+	// else of it is compared: an amount in a refusal is what the account still has,
+	// and its currency the one that it is kept in.
+	if reason := seen.answer.compareReference(in); reason == payment.ReasonBodyForeign {
 		return ambiguous(reason)
 	}
 	if seen.status == http.StatusConflict && code == "DUPLICATE_REFERENCE" {
+		if reason := seen.answer.compare(in); reason != "" {
+			return ambiguous(reason)
+		}
 		id, ok := seen.answer.id(v.duplicateMember(in.Operation))
 		if !ok {
 			return ambiguous(payment.ReasonDuplicateNoID)
@@ -120,11 +125,15 @@ func classifyLookup(v version, in payment.Instruction, seen sight) payment.Evide
 		if code, _ := seen.answer.text("code"); code == "" {
 			return none(payment.ReasonNotFoundUnproven)
 		}
-		if reason := seen.answer.compare(in); reason == payment.ReasonBodyForeign {
+		if reason := seen.answer.compareReference(in); reason == payment.ReasonBodyForeign {
 			return none(reason)
 		}
 		return payment.Evidence{Finding: payment.NotFound, Reason: payment.ReasonVerdict, Status: seen.status}
 	case is4xx(seen.status):
+		// The wallet's own no to a question is no evidence either, but it is an answer.
+		if code, _ := seen.answer.text("code"); code != "" {
+			return none(payment.ReasonVerdict)
+		}
 		return none(payment.ReasonNoVerdict)
 	}
 	return none(otherStatus(seen.status))
@@ -246,27 +255,22 @@ func (o object) id(name string) (string, bool) {
 	return id, ok && validWalletID(id)
 }
 
-// compare holds what the answer repeats of the call against what we said: "" if
-// all of it is ours, body_foreign if some of it is somebody else's, body_unexpected
-// if it is not of the right type. What in does not say is not compared: a release
-// has no amount of its own.
+// compare holds what the answer repeats of the call against what we said
+// (contract section 3: the reference, the amount and the currency): "" if all of it
+// is ours, body_foreign if some of it is somebody else's, body_unexpected if it is
+// not of the right type. What in does not say is not compared: a release has no
+// amount of its own. Nor is anything else: a wallet may mask an account, and has
+// words of its own for a kind.
 func (o object) compare(in payment.Instruction) payment.Reason {
-	verdict := payment.Reason("")
-	for _, member := range []struct{ name, ours string }{
-		{"reference", in.Reference.String()},
-		{"account", in.Account},
-		{"currency", in.Amount.Currency},
-	} {
-		if !o.has(member.name) || member.ours == "" {
-			continue
-		}
-		theirs, isText := o.text(member.name)
-		switch {
-		case !isText:
-			verdict = payment.ReasonBodyUnexpected
-		case theirs != member.ours:
-			return payment.ReasonBodyForeign
-		}
+	verdict := o.compareReference(in)
+	if verdict == payment.ReasonBodyForeign {
+		return verdict
+	}
+	switch reason := o.compareText("currency", in.Amount.Currency); reason {
+	case payment.ReasonBodyForeign:
+		return reason
+	case payment.ReasonBodyUnexpected:
+		verdict = reason
 	}
 	if o.has("amount") && in.Amount.AmountMinor != 0 {
 		var theirs int64
@@ -277,20 +281,26 @@ func (o object) compare(in payment.Instruction) payment.Reason {
 			return payment.ReasonBodyForeign
 		}
 	}
-	if kind, ok := o.text("kind"); ok && isOperation(kind) && kind != string(in.Operation) {
-		return payment.ReasonBodyForeign
-	}
 	return verdict
 }
 
-// isOperation reports whether kind is a word of the contract's; a wallet may
-// have other words, and what they mean to it is not ours to say.
-func isOperation(kind string) bool {
-	switch payment.Operation(kind) {
-	case payment.Debit, payment.Hold, payment.Credit, payment.Capture, payment.Release, payment.Reversal:
-		return true
+// compareReference is compare for the reference alone, which is what tells one
+// answer from another.
+func (o object) compareReference(in payment.Instruction) payment.Reason {
+	return o.compareText("reference", in.Reference.String())
+}
+
+func (o object) compareText(name, ours string) payment.Reason {
+	if !o.has(name) || ours == "" {
+		return ""
 	}
-	return false
+	switch theirs, isText := o.text(name); {
+	case !isText:
+		return payment.ReasonBodyUnexpected
+	case theirs != ours:
+		return payment.ReasonBodyForeign
+	}
+	return ""
 }
 
 // maxWalletID bounds what a wallet may put into our ledger, in bytes.
