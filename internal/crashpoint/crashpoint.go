@@ -12,3 +12,12 @@ const (
 	AfterWalletAnswer = "after-wallet-answer" // the wallet has answered, nothing is stored
 	BeforeAnswer      = "before-answer"       // the decision is stored, the till has not heard
 )
+
+// The points of one attempt of the work queue, in the order in which it passes them.
+const (
+	WorkerAfterLease   = "worker-after-lease"   // the lease is durable and the attempt counted, nothing was sent
+	WorkerAfterLookup  = "worker-after-lookup"  // the wallet has told what it knows, nothing is stored of that
+	WorkerAfterSend    = "worker-after-send"    // the wallet has answered a call, nothing is stored of that
+	WorkerBeforeSettle = "worker-before-settle" // the attempt has ended, nobody has heard
+	WorkerAfterSettle  = "worker-after-settle"  // its end is stored, nobody has heard
+)

@@ -44,9 +44,9 @@ type Work struct {
 	CreditsOpen bool
 
 	State FollowUpState // Pending; NotApplied for a late check
-	// Age is the time since it was accepted, Tried since it was accepted or last
-	// redriven, SinceEnd since it ended (late checks): all by the database's clock
-	// when the lease was given.
+	// Age is the time since it was accepted, Tried since it was accepted, last redriven
+	// or reopened, SinceEnd since it first ended (late checks): all by the database's
+	// clock when the lease was given.
 	Age, Tried, SinceEnd time.Duration
 	LateChecks           int // made so far
 }
