@@ -1,6 +1,6 @@
 // Command safeledger is the payment-decision service between tills and a
-// wallet: the service itself (serve), its schema (migrate), and everything on
-// one machine to try it (dev). Configuration is the environment; see
+// wallet: the service itself (serve), its schema (migrate), what operators do
+// (ops), and everything on one machine to try it (dev). Configuration is the environment; see
 // docs/configuration.md.
 package main
 
@@ -8,14 +8,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"strconv"
 	"syscall"
 
 	"github.com/alecthomas/kong"
 
 	"github.com/safeledger/safeledger/internal/config"
+	"github.com/safeledger/safeledger/internal/ops"
 )
 
 // version is set by the linker (see the Makefile).
@@ -31,13 +34,15 @@ type commands struct {
 	Serve   serveCommand   `cmd:"" help:"Serve tills: the API, and what is owed to payments afterwards."`
 	Migrate migrateCommand `cmd:"" help:"Bring the database's schema up to date."`
 	Dev     devCommand     `cmd:"" help:"Everything on this machine: a private PostgreSQL, a simulated wallet, the service, a demo till."`
+	Ops     opsCommand     `cmd:"" help:"Find, follow, redrive and settle what tills and customers ask about."`
 	Config  configCommand  `cmd:"" help:"Print the configuration in force, secrets masked."`
 	Version versionCommand `cmd:"" help:"Print the version."`
 }
 
 // process is what every command is given: the end of its context is the order
-// to stop.
+// to stop, and out is where its answer goes.
 type process struct {
+	out io.Writer
 	ctx context.Context //nolint:containedctx // the one context that main starts, on its way to a command
 }
 
@@ -50,6 +55,7 @@ func run() int {
 	parser := kong.Parse(&cli,
 		kong.Name("safeledger"),
 		kong.Description("Decides payments between tills and a wallet. Configured by SAFELEDGER_… variables, see docs/configuration.md."),
+		kong.Vars{"ops_limit": strconv.Itoa(ops.DefaultLimit)},
 		kong.UsageOnError())
 
 	// The first signal asks for an orderly end, the second one does not wait for it:
@@ -65,7 +71,7 @@ func run() int {
 		os.Exit(exitFailed)
 	}()
 
-	err := parser.Run(&process{ctx: ctx})
+	err := parser.Run(&process{ctx: ctx, out: os.Stdout})
 	if err == nil {
 		return 0
 	}

@@ -1,7 +1,10 @@
 package main
 
 import (
+	"errors"
 	"os"
+
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/safeledger/safeledger/internal/config"
 	"github.com/safeledger/safeledger/internal/ledger"
@@ -15,7 +18,12 @@ func (migrateCommand) Run(p *process) error {
 	if err != nil {
 		return err
 	}
-	return ledger.Migrate(p.ctx, cfg.URL, telemetry.NewLogger(os.Stderr, nil))
+	err = ledger.Migrate(p.ctx, cfg.URL, telemetry.NewLogger(os.Stderr, nil))
+	var unreadable *pgconn.ParseConfigError
+	if errors.As(err, &unreadable) {
+		return cfg.Refuse("DATABASE_URL", err)
+	}
+	return err
 }
 
 type configCommand struct {

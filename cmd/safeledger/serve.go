@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -22,7 +23,9 @@ import (
 	"github.com/safeledger/safeledger/internal/decision"
 	"github.com/safeledger/safeledger/internal/gate"
 	"github.com/safeledger/safeledger/internal/ledger"
+	"github.com/safeledger/safeledger/internal/ops"
 	"github.com/safeledger/safeledger/internal/payment"
+	"github.com/safeledger/safeledger/internal/queue"
 	"github.com/safeledger/safeledger/internal/telemetry"
 	"github.com/safeledger/safeledger/internal/wallet"
 	"github.com/safeledger/safeledger/internal/watchfile"
@@ -50,6 +53,8 @@ const (
 	drainMargin = 2500 * time.Millisecond
 	// adminWriteTimeout is for a scrape by a Prometheus that reads slowly.
 	adminWriteTimeout = 15 * time.Second
+	// closeLimit is what is left of the drain's bound for giving back what was opened.
+	closeLimit = 400 * time.Millisecond
 	// upkeepLimit bounds what looks after the ledger in the background, and
 	// schemaCheckLimit the look at its schema: nobody waits for either.
 	upkeepLimit      = 10 * time.Second
@@ -88,6 +93,7 @@ type service struct {
 	ledger  *ledger.Ledger                // for tills; nil without them
 	upkeep  *ledger.Ledger                // for recovery, the probe and metrics: tills never wait behind those
 	wallet  *wallet.Client
+	queue   *queue.Queue // nil: this replica has no workers
 	gate    *gate.Gate
 	ready   *readiness
 	opened  chan struct{} // closed when tills are let in for the first time
@@ -101,6 +107,10 @@ type service struct {
 // are one connection each at a time; one more keeps the probe honest while the
 // others are busy.
 const upkeepConns = 4
+
+// workerConns is the pool of the work queue. Its 32 workers spend their time at the
+// wallet; a lease or a settlement takes a connection for one commit.
+const workerConns = 8
 
 // newService wires a replica and binds its listeners, which is the last step
 // that can fail: whoever can connect will be answered.
@@ -128,28 +138,92 @@ func newService(ctx context.Context, cfg config.Config, role config.Role, log *s
 	})
 	// Until the schema has been seen nobody is let in, whatever the probe says.
 	s.gate.SetDatabaseReachable(false)
-	decisions, workers := s.wallet.Decisions(), s.wallet.Workers()
-	s.metrics.WatchInFlight(s.gate.InFlight,
-		map[string]func() int{"decision": decisions.InFlight, "worker": workers.InFlight},
-		map[string]func() string{
-			"decision": decisions.BreakerState, "worker": workers.BreakerState, "lookup": s.wallet.LookupBreakerState,
-		})
-
+	if role != config.RoleAPI {
+		if err := s.openQueue(ctx); err != nil {
+			return nil, err
+		}
+	}
 	if role != config.RoleWorker {
 		if err := s.openTills(ctx); err != nil {
 			return nil, err
 		}
 	}
-	s.adminServer = newServer(telemetry.Admin(registry, func() error { return nil }, s.ready.err), adminWriteTimeout, log)
-	s.admin, err = s.listen(ctx, cfg.AdminAddr)
+	s.watch()
+	s.adminServer = newServer(s.adminHandler(registry), adminWriteTimeout, log)
+	s.admin, err = s.listen(ctx, "ADMIN_ADDR", cfg.AdminAddr)
 	return s, err
+}
+
+// adminHandler is what operators and Kubernetes see, apart from the tills. A replica
+// without callers knows no operators either: there the command does the same.
+func (s *service) adminHandler(registry *prometheus.Registry) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/", telemetry.Admin(registry, func() error { return nil }, s.ready.err))
+	if s.callers != nil {
+		mux.Handle("/operators/", ops.Handler(ops.Config{
+			Ledger: s.upkeep, Callers: s.callers, Limit: upkeepLimit, Nudge: s.nudge, Log: s.log,
+		}))
+	}
+	return mux
+}
+
+// watch names what the metrics ask for when they are read.
+func (s *service) watch() {
+	decisions, workers := s.wallet.Decisions(), s.wallet.Workers()
+	var inFlight func() int
+	if s.tillsServer != nil {
+		inFlight = s.gate.InFlight
+	}
+	var retryTokens func() float64
+	if s.queue != nil {
+		retryTokens = s.queue.RetryTokens
+	}
+	s.metrics.WatchInFlight(inFlight,
+		map[string]func() int{"decision": decisions.InFlight, "worker": workers.InFlight},
+		map[string]func() string{
+			"decision": decisions.BreakerState, "worker": workers.BreakerState, "lookup": s.wallet.LookupBreakerState,
+		}, retryTokens)
+}
+
+// openQueue wires the work queue, the owner of every retry: the policy catalogue
+// must say so too.
+func (s *service) openQueue(ctx context.Context) error {
+	var repeaters []wallet.Repeater
+	for method := range wallet.Catalogue() {
+		if method.Lane == "worker" {
+			repeaters = append(repeaters, wallet.Repeater{Method: method, By: wallet.OwnerQueue})
+		}
+	}
+	if err := wallet.CheckCatalogue(wallet.Catalogue(), repeaters); err != nil {
+		return err
+	}
+	l, err := s.openLedger(ctx, "workers", workerConns)
+	if err != nil {
+		return err
+	}
+	cfg := s.cfg
+	s.queue, err = queue.New(l, s.wallet.Workers(), queue.Config{
+		Workers: cfg.Queue.Workers, Lease: cfg.Queue.Lease, CallLimit: cfg.Budget.WorkerCall,
+		BackoffMin: cfg.Queue.BackoffMin, BackoffMax: cfg.Queue.BackoffMax, ParkAfter: cfg.Queue.ParkAfter,
+		SettleWindow: cfg.Queue.SettleWindow, LateChecks: cfg.Queue.LateChecks, LookupsPerSecond: cfg.Queue.LookupsPerSecond,
+		Observer: s.metrics, Log: s.log,
+	})
+	return err
+}
+
+// nudge wakes the workers of this replica, if it has any: those of others find
+// out by asking.
+func (s *service) nudge() {
+	if s.queue != nil {
+		s.queue.Nudge()
+	}
 }
 
 // openTills wires the path of a decision, from the listener to the ledger.
 func (s *service) openTills(ctx context.Context) (err error) {
 	cfg := s.cfg
 	if s.callers, err = callers.Load(cfg.CallersFile); err != nil {
-		return &config.InvalidError{Faults: []string{"SAFELEDGER_CALLERS_FILE: " + err.Error()}}
+		return s.cfg.Refuse("CALLERS_FILE", err)
 	}
 	if s.ledger, err = s.openLedger(ctx, "tills", cfg.Database.MaxConns); err != nil {
 		return err
@@ -158,21 +232,24 @@ func (s *service) openTills(ctx context.Context) (err error) {
 		Call: cfg.Budget.DecisionCall, Lookup: cfg.Budget.LookupCall, MinToSend: cfg.Budget.MinToSend,
 	})
 	handler := api.New(api.Config{
-		Decider: decider, Ledger: s.ledger, Callers: s.callers, PerCaller: s.gate.PerCaller(cfg.Gate.MaxPerCaller),
+		Decider: decider, Ledger: s.ledger, FollowUps: s.ledger, Nudge: s.nudge, Callers: s.callers, PerCaller: s.gate.PerCaller(cfg.Gate.MaxPerCaller),
 		Budget:            budget.Policy{Server: cfg.Budget.Server, NetworkReserve: cfg.Budget.NetworkReserve},
 		RetryAfterDecline: cfg.RetryAfter.Decline, RetryAfterBusy: cfg.RetryAfter.Busy,
 		MaxAmount: cfg.MaxAmount, HoldsSupported: cfg.Wallet.Version == config.WalletV2, ReadTimeout: cfg.Budget.Server,
 		Log: s.log, Observer: s.metrics,
 	})
 	s.tillsServer = newServer(s.gate.Handler(handler), cfg.Budget.Server+writeMargin, s.log)
-	s.tills, err = s.listen(ctx, cfg.HTTPAddr)
+	s.tills, err = s.listen(ctx, "HTTP_ADDR", cfg.HTTPAddr)
 	return err
 }
 
-func (s *service) listen(ctx context.Context, address string) (net.Listener, error) {
+func (s *service) listen(ctx context.Context, variable, address string) (net.Listener, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	if errors.Is(err, syscall.EADDRINUSE) { // right, but somebody else's at the moment
+		return nil, fmt.Errorf("%s%s: %w", config.Prefix, variable, err)
+	}
 	if err != nil {
-		return nil, err
+		return nil, s.cfg.Refuse(variable, err)
 	}
 	s.closers = append(s.closers, func() { _ = l.Close() })
 	return l, nil
@@ -197,12 +274,17 @@ func (s *service) openWallet() (*wallet.Client, error) {
 	if cfg.Wallet.TokenFile != "" {
 		token, err := watchfile.Load(cfg.Wallet.TokenFile, wallet.ParseToken)
 		if err != nil {
-			return nil, &config.InvalidError{Faults: []string{"SAFELEDGER_WALLET_TOKEN_FILE: " + err.Error()}}
+			return nil, s.cfg.Refuse("WALLET_TOKEN_FILE", err)
 		}
 		s.token = token
 		walletConfig.Token = token.Get
 	}
-	return wallet.New(walletConfig)
+	client, err := wallet.New(walletConfig)
+	if err != nil {
+		// The numbers have been checked: what is left is the address.
+		return nil, s.cfg.Refuse("WALLET_BASE_URL", err)
+	}
+	return client, nil
 }
 
 func (s *service) openLedger(ctx context.Context, name string, connections int) (*ledger.Ledger, error) {
@@ -211,7 +293,7 @@ func (s *service) openLedger(ctx context.Context, name string, connections int) 
 		Pooler:   string(s.cfg.Database.Pooler), ApplicationName: "safeledger " + name,
 	})
 	if err != nil {
-		return nil, err
+		return nil, s.cfg.Refuse("DATABASE_URL", err)
 	}
 	s.closers = append(s.closers, pool.Close)
 	return ledger.New(pool, ledger.Config{Horizon: s.cfg.Budget.Server + s.cfg.RecoveryGrace, Recovered: s.recovered})
@@ -225,8 +307,19 @@ func (s *service) recovered(ctx context.Context, p payment.Payment) {
 }
 
 func (s *service) close() {
-	for _, c := range slices.Backward(s.closers) {
-		c()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for _, c := range slices.Backward(s.closers) {
+			c()
+		}
+	}()
+	// A pool waits for connections that a database which hangs does not give back.
+	// Nothing that is closed here is worth being late for: what matters is durable.
+	select {
+	case <-done:
+	case <-time.After(closeLimit):
+		s.log.Warn("connections were still open at the end") //nolint:sloglint // there is no context any more
 	}
 }
 
@@ -247,6 +340,11 @@ func (s *service) run(ctx context.Context) error {
 	if s.token != nil {
 		group.Go(func() error { s.token.Watch(background, watchfile.Interval, s.log); return nil })
 	}
+	working, stopWorking := context.WithCancel(background)
+	defer stopWorking()
+	if s.queue != nil {
+		group.Go(func() error { s.work(working); return nil })
+	}
 	group.Go(func() error { return s.open(background) })
 	group.Go(func() error { every(background, sweepEvery, s.sweep); return nil })
 	group.Go(func() error { every(background, exposureEvery, s.measureExposure); return nil })
@@ -254,6 +352,7 @@ func (s *service) run(ctx context.Context) error {
 
 	select {
 	case <-ctx.Done():
+		stopWorking() // takes nothing new; what is under way ends beside the tills'
 		s.drain(context.WithoutCancel(ctx))
 	case <-background.Done(): // a part has failed; Wait says which
 	}
@@ -298,6 +397,15 @@ func (s *service) open(ctx context.Context) error {
 	return nil
 }
 
+// work carries out follow-ups, once the schema is known to be the right one.
+func (s *service) work(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+	case <-s.opened:
+		s.queue.Run(ctx)
+	}
+}
+
 // sweep recovers what was left in flight. What it finds it reports itself.
 func (s *service) sweep(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, upkeepLimit)
@@ -310,14 +418,14 @@ func (s *service) sweep(ctx context.Context) {
 func (s *service) measureExposure(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, upkeepLimit)
 	defer cancel()
-	open, err := s.upkeep.OpenReversals(ctx)
+	open, err := s.upkeep.Exposures(ctx)
 	if err != nil {
 		if s.ready.err() == nil {
-			s.log.ErrorContext(ctx, "open reversals cannot be measured, the metrics show the last ones", "error", err)
+			s.log.ErrorContext(ctx, "open follow-ups cannot be measured, the metrics show the last ones", "error", err)
 		}
 		return
 	}
-	s.metrics.SetReversals(open)
+	s.metrics.SetExposures(open)
 }
 
 // drain ends the service without losing an answer: not ready at once; tills are
@@ -354,7 +462,9 @@ func newServer(h http.Handler, writeTimeout time.Duration, log *slog.Logger) *ht
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug), // mostly clients that went away
+		// OPTIONS * is answered by us, behind the gate, or not at all.
+		DisableGeneralOptionsHandler: true,
+		ErrorLog:                     slog.NewLogLogger(log.Handler(), slog.LevelDebug), // mostly clients that went away
 	}
 }
 

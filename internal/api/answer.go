@@ -38,6 +38,8 @@ func (a *api) answerTo(result decision.Result, err error) answer {
 		ans := a.decided(result.Payment)
 		ans.replayed = true
 		return ans
+	case decision.Cancelled:
+		return a.refuse(paymentCancelled)
 	case decision.InFlight:
 		return a.refuse(requestInFlight)
 	case decision.Mismatch:
@@ -68,6 +70,38 @@ func (a *api) decided(p payment.Payment) answer {
 		// A decision that is not one: never an approval, and the till must come back.
 	}
 	return a.refuse(outcomeUnknown)
+}
+
+// accepted is the answer for a follow-up that is the queue's now. It is told as it
+// was accepted, by a body that has no room for what became of it since: that is what
+// makes a replay equal to the first answer, byte for byte.
+func accepted(acceptance payment.Acceptance) answer {
+	return answer{
+		status:    http.StatusAccepted,
+		mediaType: jsonType,
+		location:  "/operations/" + acceptance.FollowUp.ID.String(),
+		body:      acceptedBody(acceptance.FollowUp),
+		replayed:  acceptance.Status == payment.AcceptedBefore,
+	}
+}
+
+// cancellation is the answer to a cancel by key.
+func (a *api) cancellation(op payment.Operation, c payment.Cancellation, err error) answer {
+	if err != nil {
+		return a.refuse(outcomeUnknown)
+	}
+	switch c.Status {
+	case payment.CancelledPayment:
+		if c.Payment.State == payment.InFlight {
+			break // a cancel that has not ended it: the till must come back
+		}
+		return answer{status: http.StatusOK, mediaType: jsonType, body: cancellationBody(op, c)}
+	case payment.CancelTooLate:
+		return a.refuse(holdAlreadyCaptured)
+	case payment.CancelUnknownBody:
+		return a.refuse(keyReused)
+	}
+	return a.refuse(internal)
 }
 
 // refuse is the answer of a refusal.

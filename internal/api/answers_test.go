@@ -159,7 +159,7 @@ func TestAReplayIsTheFirstAnswerAgain(t *testing.T) {
 // used for something else must never be answered with that other thing.
 func TestAKeyThatIsInUseIsAConflict(t *testing.T) {
 	t.Parallel()
-	for _, path := range []string{"/debits", "/holds"} { // field report A9: on every keyed route
+	for _, path := range []string{"/debits", "/holds"} {
 		s := deciding(t, func(payment.Request) (decision.Result, error) {
 			return decision.Result{Status: decision.InFlight}, nil
 		})
@@ -172,12 +172,32 @@ func TestAKeyThatIsInUseIsAConflict(t *testing.T) {
 		if diff := cmp.Diff([]string{"conflict " + kind + " in_flight"}, s.seen.list()); diff != "" {
 			t.Errorf("observed (-want +got):\n%s", diff)
 		}
+	}
+}
 
-		s = deciding(t, func(payment.Request) (decision.Result, error) {
+// A key that was used for something else is told so in the same words on every
+// route that takes a key: a till handles it once (field report A9).
+func TestAKeyThatWasUsedForSomethingElseIsToldSoOnEveryRoute(t *testing.T) {
+	t.Parallel()
+	calls := followUpCalls()
+	calls[payment.Debit], calls[payment.Hold] = sent{path: "/debits"}, sent{path: "/holds"}
+	var problem string
+	for kind, q := range calls {
+		s := deciding(t, func(payment.Request) (decision.Result, error) {
 			return decision.Result{Status: decision.Mismatch}, nil
 		})
-		refusedWith(t, s.send(sent{path: path}), 422, "IDEMPOTENCY_KEY_REUSED")
-		if diff := cmp.Diff([]string{"conflict " + kind + " mismatch"}, s.seen.list()); diff != "" {
+		s.ledger.accept = func(context.Context, payment.FollowUpRequest) (payment.Acceptance, error) {
+			return payment.Acceptance{Status: payment.AcceptanceMismatch}, nil
+		}
+		w := s.send(q)
+		refusedWith(t, w, 422, "IDEMPOTENCY_KEY_REUSED")
+		if problem == "" {
+			problem = w.Body.String()
+		}
+		if diff := cmp.Diff(problem, w.Body.String()); diff != "" {
+			t.Errorf("%s tells it otherwise (-other +got):\n%s", kind, diff)
+		}
+		if diff := cmp.Diff([]string{"conflict " + string(kind) + " mismatch"}, s.seen.list()); diff != "" {
 			t.Errorf("observed (-want +got):\n%s", diff)
 		}
 	}
@@ -424,28 +444,50 @@ func TestEveryKeyCanBeAskedForInAPath(t *testing.T) {
 			return payment.Payment{}, false, nil
 		})
 	})
-	for _, key := range keys {
-		var all strings.Builder // every character, as a careful client may do
-		for _, c := range []byte(key) {
-			fmt.Fprintf(&all, "%%%02x", c)
-		}
-		spellings := []string{all.String()}
-		if usual := url.PathEscape(key); usual != "." && usual != ".." {
-			spellings = append(spellings, usual)
-		}
-		for _, spelling := range spellings {
-			asked = ""
-			refusedWith(t, s.send(sent{method: http.MethodGet, path: "/payments/by-key/debit/" + spelling}), 404, "PAYMENT_NOT_FOUND")
-			if asked != "debit "+key {
-				t.Errorf("%s asks for %q, want the key %q", spelling, asked, key)
+	s.ledger.operation = func(_ context.Context, _, what string) (payment.FollowUp, bool, error) {
+		asked = what
+		return payment.FollowUp{}, false, nil
+	}
+	s.ledger.cancel = func(_ context.Context, op payment.Operation, key payment.Key) (payment.Cancellation, error) {
+		asked = string(op) + " " + string(key)
+		return payment.Cancellation{Status: payment.CancelTooLate}, nil
+	}
+	routes := []struct {
+		method, before, after string
+		status                int
+		code                  string
+	}{
+		{http.MethodGet, "/payments/by-key/debit/", "", 404, "PAYMENT_NOT_FOUND"},
+		{http.MethodGet, "/operations/by-key/credit/", "", 404, "OPERATION_NOT_FOUND"},
+		{http.MethodPost, "/payments/by-key/hold/", "/cancel", 409, "HOLD_ALREADY_CAPTURED"},
+	}
+	for _, route := range routes {
+		operation := strings.Split(route.before, "/")[3]
+		for _, key := range keys {
+			var all strings.Builder // every character, as a careful client may do
+			for _, c := range []byte(key) {
+				fmt.Fprintf(&all, "%%%02x", c)
+			}
+			spellings := []string{all.String()}
+			if usual := url.PathEscape(key); usual != "." && usual != ".." {
+				spellings = append(spellings, usual)
+			}
+			for _, spelling := range spellings {
+				asked = ""
+				q := sent{method: route.method, path: route.before + spelling + route.after, noBody: true}
+				refusedWith(t, s.send(q), route.status, route.code)
+				if asked != operation+" "+key {
+					t.Errorf("%s asks for %q, want the key %q", q.path, asked, key)
+				}
 			}
 		}
-	}
-	for _, spelling := range []string{strings.Repeat("k", 256), "%20", "a%20b", "%00", "%7F", "%C3%BC", "a%0Ab"} {
-		asked = ""
-		refusedWith(t, s.send(sent{method: http.MethodGet, path: "/payments/by-key/debit/" + spelling}), 400, "INVALID_IDEMPOTENCY_KEY")
-		if asked != "" {
-			t.Errorf("the ledger was asked for %q", asked)
+		for _, spelling := range []string{strings.Repeat("k", 256), "%20", "a%20b", "%00", "%7F", "%C3%BC", "a%0Ab"} {
+			asked = ""
+			q := sent{method: route.method, path: route.before + spelling + route.after, noBody: true}
+			refusedWith(t, s.send(q), 400, "INVALID_IDEMPOTENCY_KEY")
+			if asked != "" {
+				t.Errorf("the ledger was asked for %q", asked)
+			}
 		}
 	}
 }
@@ -505,13 +547,15 @@ func TestNothingThatATillChoosesReachesTheObserver(t *testing.T) {
 		s.send(sent{method: http.MethodGet, path: fmt.Sprintf("/random/%d", i)})
 		s.send(sent{method: http.MethodGet, path: fmt.Sprintf("/payments/by-key/debit/key-%d", i)})
 		s.send(sent{method: fmt.Sprintf("M%d", i)})
+		s.send(sent{path: fmt.Sprintf("/payments/by-key/debit/key-%d/cancel", i), noBody: true})
+		s.send(sent{path: fmt.Sprintf("/holds/%s/capture", uuid.New()), key: fmt.Sprintf("key-%d", i), body: fmt.Sprintf(`{"amount":%d}`, i+1)})
 		s.send(sent{key: fmt.Sprintf("key-%d", i), body: fmt.Sprintf(`{"account":"acc-%d","amount":%d,"currency":"EUR"}`, i, i+1)})
 	}
 	kinds := map[string]bool{}
 	for _, event := range s.seen.list() {
 		kinds[event] = true
 	}
-	if diff := cmp.Diff(map[string]bool{"decision debit APPROVED ": true}, kinds); diff != "" {
+	if diff := cmp.Diff(map[string]bool{"decision debit APPROVED ": true, "cancelled debit": true, "accepted capture": true}, kinds); diff != "" {
 		t.Errorf("observed (-want +got):\n%s", diff)
 	}
 }

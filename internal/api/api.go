@@ -1,9 +1,10 @@
 // Package api is the till's HTTP surface (contract section 1): it turns a
-// request into a payment.Request and a deadline, and what was decided into an
-// answer. It decides nothing and knows no SQL and no wallet.
+// request into a payment.Request or payment.FollowUpRequest and a deadline, and what
+// was decided into an answer. It decides nothing and knows no SQL and no wallet.
 //
-// One request can be followed in order: visit.go (who is it), payments.go (the
-// checks, the decision), decode.go (the body), answer.go (what the till hears).
+// One request can be followed in order: visit.go (who is it), posts.go (the checks),
+// payments.go and followups.go (what is done), decode.go (the body), answer.go (what
+// the till hears), report.go (what we write down).
 package api
 
 import (
@@ -36,6 +37,21 @@ type reader interface {
 	PaymentByKey(ctx context.Context, caller string, op payment.Operation, key payment.Key) (payment.Payment, bool, error)
 }
 
+// followUps is where follow-ups are accepted and read, and payments are cancelled.
+// Each ends by ctx's deadline. An error of the first two means that it is not known
+// whether it was done: what was asked for may be durable.
+type followUps interface {
+	// Accept claims the key of req, reserves what it takes and hands it to the
+	// queue, in one transaction; or it says why not, and leaves the key free.
+	Accept(ctx context.Context, req payment.FollowUpRequest) (payment.Acceptance, error)
+	// CancelByKey undoes whatever the key did and makes sure that it does nothing
+	// later. original is the request of the key, nil where the till did not send it.
+	CancelByKey(ctx context.Context, caller string, op payment.Operation, key payment.Key, original *payment.Request) (payment.Cancellation, error)
+	// A follow-up of another caller's is not found.
+	OperationByID(ctx context.Context, caller string, id uuid.UUID) (payment.FollowUp, bool, error)
+	OperationByKey(ctx context.Context, caller string, kind payment.Operation, key payment.Key) (payment.FollowUp, bool, error)
+}
+
 // authenticator knows the caller behind a token.
 type authenticator interface {
 	Authenticate(token string) (callers.Caller, bool)
@@ -60,6 +76,13 @@ type observer interface {
 	// OutcomeUnknown is a request whose till cannot know what became of it:
 	// storage failed, or a bug ended the handler.
 	OutcomeUnknown(op payment.Operation)
+	// Accepted is a follow-up that this request handed to the queue.
+	Accepted(kind payment.Operation)
+	// Cancelled is a cancel by key that was answered with 200, repeats included.
+	Cancelled(op payment.Operation)
+	// NotSent is a decision whose wallet call was not even tried, so that the
+	// wallet's side has not counted it.
+	NotSent(op payment.Operation, reason payment.Reason)
 }
 
 // The kinds of observer.KeyConflict.
@@ -68,12 +91,16 @@ const (
 	Mismatch = "mismatch"
 )
 
-// Config is what the API is made of. All of it is needed but PerCaller.
+// Config is what the API is made of. All of it is needed but PerCaller and Nudge.
 type Config struct {
 	Decider   decider
 	Ledger    reader
+	FollowUps followUps
 	Callers   authenticator
 	PerCaller admission // nil: no bound
+	// Nudge wakes the queue of this process when there is something new for it, so
+	// that it begins within milliseconds. It must not wait; nil: it finds out itself.
+	Nudge func()
 
 	Budget            budget.Policy
 	RetryAfterDecline time.Duration // of a 424; told in whole seconds, at least one
@@ -97,12 +124,21 @@ func New(cfg Config) http.Handler {
 	if cfg.PerCaller == nil {
 		cfg.PerCaller = unbounded{}
 	}
+	if cfg.Nudge == nil {
+		cfg.Nudge = func() {}
+	}
 	a := &api{Config: cfg, router: chi.NewRouter()}
 
 	a.router.Post("/debits", a.authenticated(a.decide(payment.Debit)))
 	a.router.Post("/holds", a.authenticated(a.decide(payment.Hold)))
 	a.get("/payments/{id}", a.authenticated(a.paymentByID))
 	a.get("/payments/by-key/{operation}/{key}", a.authenticated(a.paymentByKey))
+	a.router.Post("/payments/by-key/{operation}/{key}/cancel", a.authenticated(a.cancel))
+	a.router.Post("/credits", a.authenticated(a.credit))
+	a.router.Post("/holds/{id}/capture", a.authenticated(a.endHold(payment.Capture)))
+	a.router.Post("/holds/{id}/release", a.authenticated(a.endHold(payment.Release)))
+	a.get("/operations/{id}", a.authenticated(a.operationByID))
+	a.get("/operations/by-key/{operation}/{key}", a.authenticated(a.operationByKey))
 	a.get("/openapi.yaml", document())
 
 	a.router.NotFound(func(w http.ResponseWriter, _ *http.Request) { a.write(w, a.refuse(notFound)) })

@@ -34,6 +34,9 @@ const (
 	tillToken     = "till-token"
 	otherToken    = "other-till-token"
 	operatorToken = "operator-token"
+	payoutToken   = "payout-token"
+	// onlyPayoutToken has the scope to pay out and not that of a till.
+	onlyPayoutToken = "only-payout-token"
 )
 
 var (
@@ -106,7 +109,12 @@ func (o *observed) KeyConflict(op payment.Operation, kind string) {
 	o.add("conflict %s %s", op, kind)
 }
 func (o *observed) OutcomeUnknown(op payment.Operation) { o.add("unknown %s", op) }
-func (o *observed) Refused(reason string)               { o.add("refused %s", reason) }
+func (o *observed) Accepted(kind payment.Operation)     { o.add("accepted %s", kind) }
+func (o *observed) Cancelled(op payment.Operation)      { o.add("cancelled %s", op) }
+func (o *observed) NotSent(op payment.Operation, reason payment.Reason) {
+	o.add("not sent %s %s", op, reason)
+}
+func (o *observed) Refused(reason string) { o.add("refused %s", reason) }
 
 // lockedBuffer is a log that may be read while it is written.
 type lockedBuffer struct {
@@ -132,6 +140,7 @@ type service struct {
 	bare     http.Handler
 	seen     *observed
 	log      *lockedBuffer
+	ledger   *fakeLedger
 	begun    *[]payment.Request // what reached the decider
 	begunMu  *sync.Mutex
 	deadline *time.Duration // the effective budget of the last one
@@ -149,17 +158,21 @@ func newService(t testing.TB, change func(*api.Config)) *service {
 	set, err := callers.Parse([]byte(fmt.Sprintf(`{"callers": [
 		{"name": "store-17", "tokenSha256": %q, "scopes": ["till"]},
 		{"name": "store-18", "tokenSha256": %q, "scopes": ["till"]},
-		{"name": "office", "tokenSha256": %q, "scopes": ["operator"]}
-	]}`, callers.HashToken(tillToken), callers.HashToken(otherToken), callers.HashToken(operatorToken))))
+		{"name": "office", "tokenSha256": %q, "scopes": ["operator"]},
+		{"name": "payroll", "tokenSha256": %q, "scopes": ["till", "payout"]},
+		{"name": "half-payroll", "tokenSha256": %q, "scopes": ["payout"]}
+	]}`, callers.HashToken(tillToken), callers.HashToken(otherToken), callers.HashToken(operatorToken),
+		callers.HashToken(payoutToken), callers.HashToken(onlyPayoutToken))))
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &service{seen: &observed{}, log: &lockedBuffer{}, begun: new([]payment.Request), begunMu: new(sync.Mutex), deadline: new(time.Duration)}
+	s := &service{seen: &observed{}, log: &lockedBuffer{}, ledger: &fakeLedger{}, begun: new([]payment.Request), begunMu: new(sync.Mutex), deadline: new(time.Duration)}
 	cfg := api.Config{
 		Decider: decideFunc(approve),
 		Ledger: readFunc(func(context.Context, string, string) (payment.Payment, bool, error) {
 			return payment.Payment{}, false, nil
 		}),
+		FollowUps:         s.ledger,
 		Callers:           set,
 		Budget:            budget.Policy{Server: 2400 * time.Millisecond, NetworkReserve: 600 * time.Millisecond},
 		RetryAfterDecline: 2 * time.Second,
@@ -191,6 +204,7 @@ type sent struct {
 	method, path, token, key, body string
 	header                         http.Header // replaces the good fields of that name; an empty list takes one away
 	noLength                       bool        // chunked, as far as the handler can tell
+	noBody                         bool        // "" is the good body
 }
 
 func (q sent) request() *http.Request {
@@ -204,7 +218,7 @@ func (q sent) request() *http.Request {
 	set(&q.token, tillToken)
 	set(&q.key, goodKey)
 	var body io.Reader = http.NoBody
-	if q.method == http.MethodPost {
+	if q.method == http.MethodPost && !q.noBody {
 		set(&q.body, goodBody)
 		body = strings.NewReader(q.body)
 	}
@@ -219,6 +233,9 @@ func (q sent) request() *http.Request {
 		if len(values) > 0 {
 			r.Header[http.CanonicalHeaderKey(name)] = values
 		}
+	}
+	if q.noBody {
+		r.ContentLength = 0
 	}
 	if q.noLength {
 		r.ContentLength = -1
@@ -268,8 +285,14 @@ func TestOnlyATillWithItsTokenIsServed(t *testing.T) {
 	calls := []sent{
 		{},
 		{path: "/holds"},
+		{path: "/credits", body: refundBody},
+		{path: capturePath, body: captureBody},
+		{path: releasePath, body: "{}"},
+		{path: cancelPath(payment.Debit)},
 		{method: http.MethodGet, path: "/payments/" + paymentID.String()},
 		{method: http.MethodGet, path: "/payments/by-key/debit/" + goodKey},
+		{method: http.MethodGet, path: "/operations/" + operationID.String()},
+		{method: http.MethodGet, path: "/operations/by-key/credit/" + goodKey},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -283,7 +306,7 @@ func TestOnlyATillWithItsTokenIsServed(t *testing.T) {
 					t.Errorf("WWW-Authenticate = %q, want %q", got, test.challenge)
 				}
 			}
-			if n := len(s.requests()); n != 0 {
+			if n := len(s.requests()) + s.ledger.begun(); n != 0 {
 				t.Errorf("%d requests were begun", n)
 			}
 		})
@@ -298,14 +321,15 @@ func TestOnlyATillWithItsTokenIsServed(t *testing.T) {
 }
 
 // A till's developer who mistypes a path or method must be told so as of
-// everything else; credits, captures and releases are not there yet.
+// everything else.
 func TestWhatIsNotThereIsAProblemToo(t *testing.T) {
 	t.Parallel()
 	s := newService(t, nil)
 	for _, path := range []string{
 		"/", "/debit", "/debits/", "/debits/" + paymentID.String(), "/Debits", "/%64ebits", "//debits", "/debits/../debits",
-		"/credits", "/holds/" + paymentID.String() + "/capture", "/holds/" + paymentID.String() + "/release",
-		"/payments/by-key/debit/" + goodKey + "/cancel", "/operations/" + paymentID.String(), "/metrics", "/readyz",
+		"/credits/", "/reversals", "/holds/" + paymentID.String(), "/holds/" + paymentID.String() + "/cancel",
+		"/debits/" + paymentID.String() + "/release", "/payments/" + paymentID.String() + "/cancel",
+		"/operations", "/operations/", "/operations/by-key/credit", "/operations/by-key/credit/a/b", "/metrics", "/readyz",
 		"/payments", "/payments/", "/payments/by-key", "/payments/by-key/debit", "/payments/by-key/debit/",
 		"/payments/by-key/debit/a/b",
 	} {
@@ -331,6 +355,12 @@ func TestWhatIsNotThereIsAProblemToo(t *testing.T) {
 		{http.MethodPost, "/payments/" + paymentID.String(), "GET, HEAD"},
 		{http.MethodDelete, "/payments/by-key/debit/a%2Fb", "GET, HEAD"},
 		{http.MethodPost, "/openapi.yaml", "GET, HEAD"},
+		{http.MethodGet, "/credits", "POST"},
+		{http.MethodGet, "/holds/" + paymentID.String() + "/capture", "POST"},
+		{http.MethodDelete, "/holds/" + paymentID.String() + "/release", "POST"},
+		{http.MethodGet, "/payments/by-key/debit/a%2Fb/cancel", "POST"},
+		{http.MethodPost, "/operations/" + paymentID.String(), "GET, HEAD"},
+		{http.MethodPost, "/operations/by-key/credit/k", "GET, HEAD"},
 	} {
 		w := s.send(sent{method: test.method, path: test.path})
 		refusedWith(t, w, 405, "METHOD_NOT_ALLOWED")

@@ -26,7 +26,7 @@ func approvedBody(p payment.Payment) apitypes.ApprovedPayment {
 		Amount:    p.Amount.AmountMinor,
 		Currency:  p.Amount.Currency,
 		Reference: optional(p.TillReference),
-		Metadata:  metadata(p),
+		Metadata:  metadata(p.Metadata),
 		WalletId:  p.WalletID,
 		CreatedAt: timestamp(p.CreatedAt),
 		DecidedAt: timestamp(p.DecidedAt),
@@ -80,7 +80,7 @@ func paymentBody(p payment.Payment) apitypes.Payment {
 		Decision:  apitypes.PaymentDecision(p.State),
 		Code:      optional(string(p.Code)),
 		Reference: optional(p.TillReference),
-		Metadata:  metadata(p),
+		Metadata:  metadata(p.Metadata),
 		WalletId:  optional(p.WalletID),
 		CreatedAt: timestamp(p.CreatedAt),
 		DecidedAt: timestamp(p.DecidedAt),
@@ -93,27 +93,74 @@ func paymentBody(p payment.Payment) apitypes.Payment {
 		body.Currency = &p.Amount.Currency
 	}
 	for _, f := range p.FollowUps {
-		followUp := apitypes.FollowUp{
-			Id:        f.ID.String(),
-			Kind:      apitypes.FollowUpKind(f.Kind),
-			Status:    apitypes.FollowUpStatus(f.State),
-			Code:      optional(string(f.Code)),
-			CreatedAt: timestamp(f.CreatedAt),
-		}
-		if f.Amount.AmountMinor != 0 { // a release moves nothing
-			followUp.Amount, followUp.Currency = &f.Amount.AmountMinor, &f.Amount.Currency
-		}
-		if f.PaymentID != uuid.Nil {
-			id := f.PaymentID.String()
-			followUp.PaymentId = &id
-		}
-		if !f.EndedAt.IsZero() {
-			ended := timestamp(f.EndedAt)
-			followUp.EndedAt = &ended
-		}
-		body.FollowUps = append(body.FollowUps, followUp)
+		body.FollowUps = append(body.FollowUps, followUpBody(f))
 	}
 	return body
+}
+
+// acceptedBody is the body of a 202.
+func acceptedBody(f payment.FollowUp) apitypes.AcceptedFollowUp {
+	body := apitypes.AcceptedFollowUp{
+		Id:        f.ID.String(),
+		Kind:      apitypes.FollowUpKind(f.Kind),
+		Status:    apitypes.AcceptedFollowUpStatusPENDING,
+		Account:   optional(f.Account),
+		Reference: optional(f.TillReference),
+		Metadata:  metadata(f.Metadata),
+		PaymentId: optionalID(f.PaymentID),
+		CreatedAt: timestamp(f.CreatedAt),
+	}
+	body.Amount, body.Currency = money(f.Amount)
+	return body
+}
+
+// followUpBody is the body of a GET of a follow-up, and one of a payment's followUps.
+func followUpBody(f payment.FollowUp) apitypes.FollowUp {
+	body := apitypes.FollowUp{
+		Id:        f.ID.String(),
+		Kind:      apitypes.FollowUpKind(f.Kind),
+		Status:    apitypes.FollowUpStatus(f.State),
+		Code:      optional(string(f.Code)),
+		Account:   optional(f.Account),
+		Reference: optional(f.TillReference),
+		Metadata:  metadata(f.Metadata),
+		PaymentId: optionalID(f.PaymentID),
+		WalletId:  optional(f.WalletID),
+		CreatedAt: timestamp(f.CreatedAt),
+	}
+	body.Amount, body.Currency = money(f.Amount)
+	if !f.EndedAt.IsZero() {
+		ended := timestamp(f.EndedAt)
+		body.EndedAt = &ended
+	}
+	return body
+}
+
+// cancellationBody is the body of a cancel by key that did what it was asked for.
+func cancellationBody(op payment.Operation, c payment.Cancellation) apitypes.Cancellation {
+	return apitypes.Cancellation{
+		Operation: apitypes.PaymentKind(op),
+		Decision:  apitypes.CancellationDecision(c.Payment.State),
+		Code:      optional(string(c.Payment.Code)),
+		Id:        c.Payment.ID.String(),
+		Reversal:  optionalID(c.Reversal),
+	}
+}
+
+// money is left out, both members of it, where nothing is moved: of a release.
+func money(m payment.Money) (*apitypes.Amount, *apitypes.Currency) {
+	if m.AmountMinor == 0 {
+		return nil, nil
+	}
+	return &m.AmountMinor, &m.Currency
+}
+
+// optionalID is an id that is left out where there is none.
+func optionalID(id uuid.UUID) *string {
+	if id == uuid.Nil {
+		return nil
+	}
+	return optional(id.String())
 }
 
 // optional is a member that is left out where there is nothing to say.
@@ -125,10 +172,10 @@ func optional(s string) *string {
 }
 
 // metadata is left out if the till gave none, and {} if it gave {}.
-func metadata(p payment.Payment) *apitypes.Metadata {
-	if p.Metadata == nil {
+func metadata(given map[string]string) *apitypes.Metadata {
+	if given == nil {
 		return nil
 	}
-	m := apitypes.Metadata(p.Metadata)
+	m := apitypes.Metadata(given)
 	return &m
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/safeledger/safeledger/internal/api/apitypes"
+	"github.com/safeledger/safeledger/internal/budget"
+	"github.com/safeledger/safeledger/internal/decision"
 )
 
 const (
@@ -19,14 +21,16 @@ const (
 	bodyStall = 2 * time.Second
 )
 
-// readBody reads the whole body, or says how to refuse it. A body that trickles
-// is cut off when the server's budget for it, counted from its arrival, is
-// spent: no decision could come of it any more, only a held place.
-func (a *api) readBody(w http.ResponseWriter, r *http.Request, arrived time.Time) ([]byte, *answer) {
+// readBody reads the whole body, or says how to refuse it. A body that trickles is
+// cut off when the effective budget, counted from its arrival, is spent: no decision
+// could come of it any more, only a held place and a decline for a till that has
+// left. However little that is, what our own claim gets at least is waited for, or
+// a till that waits for nothing could send nothing.
+func (a *api) readBody(w http.ResponseWriter, r *http.Request, arrived time.Time, d budget.Deadline) ([]byte, *answer) {
 	if r.ContentLength > maxBody {
 		return nil, a.refuseRest(a.refuse(bodyTooLarge))
 	}
-	last := arrived.Add(a.Budget.Server)
+	last := d.AtLeast(arrived, decision.ClaimReserve).At()
 	body := make([]byte, 0, max(r.ContentLength, 0)+512)
 	for {
 		deadline := time.Now().Add(bodyStall)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/bojanz/currency"
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/uuid"
 
 	"github.com/safeledger/safeledger/internal/api/apitypes"
 	"github.com/safeledger/safeledger/internal/payment"
@@ -30,71 +31,124 @@ const (
 // places, and a till's developer reads the first few.
 const maxFaults = 20
 
-// paymentBodyDecoder reads a till's body token by token. It is done by hand
-// because what must be told apart here, a JSON library tells apart for nobody:
-// not the JSON asked for (400) from out of range (422), null from absent, a
-// number of any length from one with a fraction.
-type paymentBodyDecoder struct {
+// bodyDecoder reads one till's body token by token. It is done by hand because
+// what must be told apart here, a JSON library tells apart for nobody: not the
+// JSON asked for (400) from out of range (422), null from absent, a number of any
+// length from one with a fraction.
+type bodyDecoder struct {
 	dec       *jsontext.Decoder
 	maxAmount int64
-
-	account  string
-	amount   payment.Money
-	till     string // the till's own reference
-	metadata map[string]string
 
 	malformed []apitypes.MemberError // is not what was asked for
 	invalid   []apitypes.MemberError // is, but out of range
 }
 
-// decodePayment reads body into req, or says how to refuse it and why. All of
-// one kind is said at once, so that a till's developer corrects it once.
-func (a *api) decodePayment(body []byte, req *payment.Request) (refusal, []apitypes.MemberError) {
-	d := &paymentBodyDecoder{
+// field is a member that a body may have.
+type field struct {
+	name     string
+	required bool
+	read     func() error // its value, which comes next
+}
+
+func (a *api) decoder(body []byte) *bodyDecoder {
+	return &bodyDecoder{
 		dec:       jsontext.NewDecoder(bytes.NewReader(body)),
 		maxAmount: min(a.MaxAmount, payment.MaxAmountMinor),
 	}
-	if err := d.document(); err != nil {
-		d.malformed = append(d.malformed, syntaxFault(err))
+}
+
+// decodePayment reads the body of a debit or hold into req, or says how to refuse
+// it and why. All of one kind is said at once, so that a till's developer corrects
+// it once.
+func (a *api) decodePayment(body []byte, req *payment.Request) (refusal, []apitypes.MemberError) {
+	d := a.decoder(body)
+	d.document([]field{
+		{"account", true, func() error { return d.text(&req.Account, validAccount) }},
+		{"amount", true, func() error { return d.amount(&req.Amount.AmountMinor) }},
+		{"currency", true, func() error { return d.text(&req.Amount.Currency, validCurrency) }},
+		{"reference", false, func() error { return d.text(&req.TillReference, validTillReference) }},
+		{"metadata", false, func() error { return d.strings(&req.Metadata) }},
+	})
+	return d.verdict()
+}
+
+// decodeFollowUp is decodePayment for a credit, a capture or a release.
+func (a *api) decodeFollowUp(body []byte, req *payment.FollowUpRequest) (refusal, []apitypes.MemberError) {
+	d := a.decoder(body)
+	switch req.Kind {
+	case payment.Credit:
+		d.credit(req)
+	case payment.Capture:
+		d.document([]field{{"amount", false, func() error { return d.amount(&req.Amount.AmountMinor) }}})
+	case payment.Release:
+		d.document(nil)
+	case payment.Debit, payment.Hold, payment.Reversal:
+		return internal, nil // no follow-up that a till can ask for: a route that was wired wrongly
 	}
+	return d.verdict()
+}
+
+func (d *bodyDecoder) credit(req *payment.FollowUpRequest) {
+	names := func(of payment.Operation) func() error {
+		return func() error {
+			if req.Of != "" { // which of the two it gives back, nobody can know
+				return d.passOver("must not be there together with " + string(req.Of) + "Id")
+			}
+			req.Of = of
+			return d.id(&req.PaymentID)
+		}
+	}
+	d.document([]field{
+		{"account", true, func() error { return d.text(&req.Account, validAccount) }},
+		{"amount", true, func() error { return d.amount(&req.Amount.AmountMinor) }},
+		{"currency", true, func() error { return d.text(&req.Amount.Currency, validCurrency) }},
+		{"debitId", false, names(payment.Debit)},
+		{"holdId", false, names(payment.Hold)},
+		{"reference", false, func() error { return d.text(&req.TillReference, validTillReference) }},
+		{"metadata", false, func() error { return d.strings(&req.Metadata) }},
+	})
+}
+
+// verdict is what becomes of the body: what is malformed outranks what is out of
+// range.
+func (d *bodyDecoder) verdict() (refusal, []apitypes.MemberError) {
 	switch {
 	case len(d.malformed) > 0:
 		return malformedRequest, d.malformed[:min(len(d.malformed), maxFaults)]
 	case len(d.invalid) > 0:
 		return invalidValue, d.invalid[:min(len(d.invalid), maxFaults)]
 	}
-	req.Account, req.Amount, req.TillReference, req.Metadata = d.account, d.amount, d.till, d.metadata
 	return none, nil
 }
 
-// document reads all of the body. Its errors are of syntax, after which nothing
-// more can be said; the rest is collected.
-func (d *paymentBodyDecoder) document() error {
+// document reads all of the body, which must be one object of these fields.
+func (d *bodyDecoder) document(fields []field) {
+	if err := d.only(fields); err != nil {
+		d.malformed = append(d.malformed, syntaxFault(err))
+	}
+}
+
+// only is document's work. Its errors are of syntax, after which nothing more can
+// be said; the rest is collected.
+func (d *bodyDecoder) only(fields []field) error {
 	if kind := d.dec.PeekKind(); kind != jsontext.KindBeginObject {
 		return d.passOver("must be an object")
 	}
-	seen := make(map[string]bool, 5)
+	var seen [8]bool // there is no body with more fields
 	if err := d.object(func(name string) error {
-		seen[name] = true
-		switch name {
-		case "account":
-			return d.text(&d.account, validAccount)
-		case "amount":
-			return d.amountMinor()
-		case "currency":
-			return d.text(&d.amount.Currency, validCurrency)
-		case "reference":
-			return d.text(&d.till, validTillReference)
-		case "metadata":
-			return d.metadataObject()
+		for i, f := range fields {
+			if f.name == name {
+				seen[i] = true
+				return f.read()
+			}
 		}
 		return d.passOver("is not a known member")
 	}); err != nil {
 		return err
 	}
-	for _, name := range []string{"account", "amount", "currency"} {
-		if !seen[name] {
-			d.malformed = append(d.malformed, apitypes.MemberError{Pointer: "/" + name, Detail: "is missing"})
+	for i, f := range fields {
+		if f.required && !seen[i] {
+			d.malformed = append(d.malformed, apitypes.MemberError{Pointer: "/" + f.name, Detail: "is missing"})
 		}
 	}
 	// Anything behind the object: a second request, or a body that was put
@@ -110,7 +164,7 @@ func (d *paymentBodyDecoder) document() error {
 
 // object reads the object that comes next: member is called at each value. A
 // name that is there twice is an error of syntax to the decoder.
-func (d *paymentBodyDecoder) object(member func(name string) error) error {
+func (d *bodyDecoder) object(member func(name string) error) error {
 	if _, err := d.dec.ReadToken(); err != nil {
 		return err
 	}
@@ -129,7 +183,7 @@ func (d *paymentBodyDecoder) object(member func(name string) error) error {
 
 // text reads the string that comes next into s. valid says what is wrong with
 // it, or "".
-func (d *paymentBodyDecoder) text(s *string, valid func(string) string) error {
+func (d *bodyDecoder) text(s *string, valid func(string) string) error {
 	if d.dec.PeekKind() != jsontext.KindString {
 		return d.passOver("must be a string")
 	}
@@ -150,7 +204,21 @@ func (d *paymentBodyDecoder) text(s *string, valid func(string) string) error {
 	return nil
 }
 
-func (d *paymentBodyDecoder) amountMinor() error {
+// id reads the id of a payment.
+func (d *bodyDecoder) id(id *uuid.UUID) error {
+	var text string
+	return d.text(&text, func(s string) string {
+		parsed, ok := parseID(s)
+		if !ok {
+			return "must be the id of a payment, a UUID"
+		}
+		*id = parsed
+		return ""
+	})
+}
+
+// amount reads an amount in minor units.
+func (d *bodyDecoder) amount(minor *int64) error {
 	if d.dec.PeekKind() != jsontext.KindNumber {
 		return d.passOver("must be a whole number")
 	}
@@ -171,15 +239,17 @@ func (d *paymentBodyDecoder) amountMinor() error {
 		d.invalidate(fmt.Sprintf("must be from 1 to %d", d.maxAmount))
 		return nil
 	}
-	d.amount.AmountMinor = amount
+	*minor = amount
 	return nil
 }
 
-func (d *paymentBodyDecoder) metadataObject() error {
+// strings reads metadata, an object of strings.
+func (d *bodyDecoder) strings(metadata *map[string]string) error {
 	if d.dec.PeekKind() != jsontext.KindBeginObject {
 		return d.passOver("must be an object of strings")
 	}
-	d.metadata = make(map[string]string)
+	members := make(map[string]string)
+	*metadata = members
 	at := d.dec.StackPointer()
 	if err := d.object(func(name string) error {
 		if strings.ContainsRune(name, 0) {
@@ -191,12 +261,12 @@ func (d *paymentBodyDecoder) metadataObject() error {
 		if err := d.text(&value, validMetadataValue); err != nil {
 			return err
 		}
-		d.metadata[name] = value
+		members[name] = value
 		return nil
 	}); err != nil {
 		return err
 	}
-	if len(d.metadata) > maxMetadata {
+	if len(members) > maxMetadata {
 		d.invalid = append(d.invalid, apitypes.MemberError{
 			Pointer: string(at), Detail: fmt.Sprintf("must have at most %d members", maxMetadata),
 		})
@@ -206,7 +276,7 @@ func (d *paymentBodyDecoder) metadataObject() error {
 
 // passOver passes over a value that was not asked for, or not of this type, null
 // included.
-func (d *paymentBodyDecoder) passOver(detail string) error {
+func (d *bodyDecoder) passOver(detail string) error {
 	if err := d.dec.SkipValue(); err != nil {
 		return err
 	}
@@ -215,12 +285,20 @@ func (d *paymentBodyDecoder) passOver(detail string) error {
 }
 
 // malform and invalidate speak of the member that was read last.
-func (d *paymentBodyDecoder) malform(detail string) {
+func (d *bodyDecoder) malform(detail string) {
 	d.malformed = append(d.malformed, apitypes.MemberError{Pointer: string(d.dec.StackPointer()), Detail: detail})
 }
 
-func (d *paymentBodyDecoder) invalidate(detail string) {
+func (d *bodyDecoder) invalidate(detail string) {
 	d.invalid = append(d.invalid, apitypes.MemberError{Pointer: string(d.dec.StackPointer()), Detail: detail})
+}
+
+// parseID reads an id of ours: other spellings of a UUID that a library takes are
+// none, and neither is the zero UUID, which stands for no payment at all in here.
+func parseID(s string) (uuid.UUID, bool) {
+	const uuidLength = 36
+	id, err := uuid.Parse(s)
+	return id, err == nil && len(s) == uuidLength && id != uuid.Nil
 }
 
 // syntaxFault says where the body stops being JSON, in words of our own: the

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/uuid"
+
 	"github.com/safeledger/safeledger/internal/payment"
 )
 
@@ -78,6 +80,50 @@ func FuzzDeadlineHeader(f *testing.F) {
 		neverA5xx(t, s, w)
 		if w.Code == http.StatusCreated && *s.deadline > 2400e6 {
 			t.Errorf("%q leaves %v", wait, *s.deadline)
+		}
+	})
+}
+
+// FuzzFollowUp sends bodies to every route of a follow-up and to cancel by key. What
+// is taken must be within the limits, and name what the route is about.
+func FuzzFollowUp(f *testing.F) {
+	for _, seed := range []string{
+		refundBody, ofHoldBody, payoutBody, captureBody, "{}", "", " ", "null", `{"amount":0}`, `{"amount":1e2}`, `{"amount":1,"amount":2}`,
+		`{"account":"a","amount":1,"currency":"EUR","debitId":"00000000-0000-0000-0000-000000000000"}`,
+		strings.TrimSuffix(refundBody, "}") + `,"holdId":null}`, "{\"\xff\":0}", goodBody, strings.Repeat("[", 10001),
+	} {
+		for route := range byte(4) {
+			f.Add(route, seed)
+		}
+	}
+	f.Fuzz(func(t *testing.T, route byte, text string) {
+		s := newService(t, nil)
+		path := []string{"/credits", capturePath, releasePath, cancelPath(payment.Hold)}[route%4]
+		w := s.send(sent{path: path, token: payoutToken, body: text, noBody: text == ""})
+		switch begun := s.ledger.begun(); {
+		case (w.Code == http.StatusAccepted || w.Code == http.StatusOK) && begun == 1:
+		case w.Code >= 400 && w.Code < 500 && begun == 0:
+		default:
+			t.Errorf("status %d with %d begun\n%s", w.Code, begun, w.Body)
+		}
+		if strings.Contains(s.log.String(), "panic") {
+			t.Errorf("panic: %s", s.log)
+		}
+		for _, req := range s.ledger.asked {
+			amount, named := req.Amount.AmountMinor, req.PaymentID != uuid.Nil
+			switch {
+			case amount < 0 || amount > payment.MaxAmountMinor, named != (req.Of != ""):
+				t.Errorf("taken: %+v", req)
+			case req.Kind == payment.Credit && (amount == 0 || len(req.Amount.Currency) != 3 || req.Account == ""):
+				t.Errorf("taken: %+v", req)
+			case req.Kind != payment.Credit && (!named || req.Account != "" || req.Amount.Currency != ""):
+				t.Errorf("taken: %+v", req)
+			}
+		}
+		for _, c := range s.ledger.cancelled {
+			if (c.Original != nil) != (text != "") || c.Original != nil && (c.Original.Account == "" || c.Original.Amount.AmountMinor < 1) {
+				t.Errorf("taken: %+v", c)
+			}
 		}
 	})
 }

@@ -3,35 +3,33 @@ package api
 import (
 	"context"
 	"net/http"
-	"net/url"
 	"time"
 
 	"github.com/go-chi/chi/v5"
-	"github.com/google/uuid"
 
-	"github.com/safeledger/safeledger/internal/budget"
 	"github.com/safeledger/safeledger/internal/payment"
 )
 
 // decide handles POST /debits and POST /holds.
 func (a *api) decide(op payment.Operation) func(http.ResponseWriter, *http.Request, visit) {
 	return func(w http.ResponseWriter, r *http.Request, v visit) {
-		req, deadline, refused := a.parse(w, r, v, op)
+		p, refused := a.receive(w, r, v, form{holds: op == payment.Hold, keyed: true})
 		if refused != nil {
 			a.write(w, *refused)
 			return
 		}
+		req := payment.Request{Caller: v.caller, Operation: op, Key: p.key}
+		if f, members := a.decodePayment(p.body, &req); f != none {
+			a.write(w, a.refuseMembers(f, members))
+			return
+		}
 
 		ended := false
-		defer func() {
-			if !ended { // a bug: what it has left behind is as unknown as after a lost database
-				a.Observer.OutcomeUnknown(op)
-			}
-		}()
+		defer a.countUnended(op, &ended)
 		// A till that hangs up does not cancel what it has begun: the context goes
 		// on without the connection, and every step of the decision bounds itself by
 		// the deadline.
-		result, err := a.Decider.Decide(context.WithoutCancel(r.Context()), req, deadline)
+		result, err := a.Decider.Decide(context.WithoutCancel(r.Context()), req, p.deadline)
 		ended = true
 
 		ans := a.answerTo(result, err)
@@ -44,59 +42,76 @@ func (a *api) decide(op payment.Operation) func(http.ResponseWriter, *http.Reque
 			err:       err,
 			status:    ans.status,
 			took:      now.Sub(v.arrived),
-			left:      deadline.At().Sub(now),
+			left:      p.deadline.At().Sub(now),
 		})
 	}
 }
 
-// parse turns r into what is to be decided and until when, or says how to
-// refuse it. Nothing has begun before all of it has passed, so that a refused
-// request leaves its key free.
-func (a *api) parse(w http.ResponseWriter, r *http.Request, v visit, op payment.Operation) (payment.Request, budget.Deadline, *answer) {
-	refuse := func(f refusal) (payment.Request, budget.Deadline, *answer) {
-		ans := a.refuse(f)
-		return payment.Request{}, budget.Deadline{}, &ans
+// countUnended counts a request that a bug has ended: what that has left behind is
+// as unknown as after a lost database.
+func (a *api) countUnended(op payment.Operation, ended *bool) {
+	if !*ended {
+		a.Observer.OutcomeUnknown(op)
 	}
-	if op == payment.Hold && !a.HoldsSupported {
-		return refuse(holdsUnsupported)
+}
+
+// cancel handles POST /payments/by-key/{operation}/{key}/cancel. The key that
+// counts is the one in the path. An Idempotency-Key that comes along is not looked
+// at: a client that adds one to every POST must be able to cancel, and there is
+// nothing that it could be bound to (ADR 0013).
+func (a *api) cancel(w http.ResponseWriter, r *http.Request, v visit) {
+	op := payment.Operation(chi.URLParam(r, "operation"))
+	if !op.IsPayment() {
+		a.write(w, a.refuse(notFound))
+		return
 	}
-	if !acceptable(r.Header.Values("Accept")) {
-		return refuse(notAcceptable)
+	key, ok := pathKey(r)
+	if !ok {
+		a.write(w, a.refuse(invalidKey))
+		return
 	}
-	if !isJSON(r.Header.Values("Content-Type"), r.Header.Values("Content-Encoding")) {
-		return refuse(unsupportedMediaType)
-	}
-	key, f := idempotencyKey(r.Header.Values("Idempotency-Key"))
-	if f != none {
-		return refuse(f)
-	}
-	wait, err := budget.ParseWait(r.Header.Values("Request-Deadline-Ms"))
-	if err != nil {
-		return refuse(invalidDeadline)
-	}
-	body, refused := a.readBody(w, r, v.arrived)
+	p, refused := a.receive(w, r, v, form{bodyless: true})
 	if refused != nil {
-		return payment.Request{}, budget.Deadline{}, refused
+		a.write(w, *refused)
+		return
 	}
-	req := payment.Request{Caller: v.caller, Operation: op, Key: key}
-	if f, members := a.decodePayment(body, &req); f != none {
-		ans := a.refuseMembers(f, members)
-		return payment.Request{}, budget.Deadline{}, &ans
+	var original *payment.Request
+	if len(p.body) > 0 {
+		original = &payment.Request{Caller: v.caller, Operation: op, Key: key}
+		if f, members := a.decodePayment(p.body, original); f != none {
+			a.write(w, a.refuseMembers(f, members))
+			return
+		}
 	}
-	return req, a.Budget.Deadline(v.arrived, wait), nil
+
+	ended := false
+	defer a.countUnended(op, &ended)
+	// As with a decision, hanging up does not call it back.
+	ctx, done := p.deadline.AtLeast(time.Now(), writeReserve).Context(context.WithoutCancel(r.Context()))
+	defer done()
+	c, err := a.FollowUps.CancelByKey(ctx, v.caller, op, key, original)
+	ended = true
+
+	ans := a.cancellation(op, c, err)
+	if ans.status == http.StatusOK {
+		a.Nudge()
+	}
+	a.write(w, ans)
+	a.reportCancel(r.Context(), cancelled{
+		operation: op, caller: v.caller, cancellation: c, err: err, status: ans.status, took: time.Since(v.arrived),
+	})
 }
 
 // paymentByID handles GET /payments/{id}.
 func (a *api) paymentByID(w http.ResponseWriter, r *http.Request, v visit) {
-	const uuidLength = 36 // Parse takes other spellings as well, which are no ids of ours
-	text := chi.URLParam(r, "id")
-	id, err := uuid.Parse(text)
-	if err != nil || len(text) != uuidLength {
+	id, ok := pathID(r)
+	if !ok {
 		a.write(w, a.refuse(paymentNotFound))
 		return
 	}
-	a.read(w, r, func(ctx context.Context) (payment.Payment, bool, error) {
-		return a.Ledger.PaymentByID(ctx, v.caller, id)
+	a.read(w, r, func(ctx context.Context) (answer, error) {
+		p, found, err := a.Ledger.PaymentByID(ctx, v.caller, id)
+		return a.asItStands(p, found), err
 	})
 }
 
@@ -107,47 +122,42 @@ func (a *api) paymentByKey(w http.ResponseWriter, r *http.Request, v visit) {
 		a.write(w, a.refuse(notFound))
 		return
 	}
-	// chi routes on the path as it was sent only where that differs from the usual
-	// encoding of what it means, and on its meaning otherwise: to decode a second
-	// time would turn the key "%41" into "A".
-	text := chi.URLParam(r, "key")
-	if r.URL.RawPath != "" {
-		var err error
-		if text, err = url.PathUnescape(text); err != nil {
-			a.write(w, a.refuse(invalidKey))
-			return
-		}
-	}
-	key, err := payment.NewKey(text)
-	if err != nil {
+	key, ok := pathKey(r)
+	if !ok {
 		a.write(w, a.refuse(invalidKey))
 		return
 	}
-	a.read(w, r, func(ctx context.Context) (payment.Payment, bool, error) {
-		return a.Ledger.PaymentByKey(ctx, v.caller, op, key)
+	a.read(w, r, func(ctx context.Context) (answer, error) {
+		p, found, err := a.Ledger.PaymentByKey(ctx, v.caller, op, key)
+		return a.asItStands(p, found), err
 	})
 }
 
-// read answers with the payment that find finds.
-func (a *api) read(w http.ResponseWriter, r *http.Request, find func(context.Context) (payment.Payment, bool, error)) {
+// asItStands is the answer to a GET of a payment.
+func (a *api) asItStands(p payment.Payment, found bool) answer {
+	switch {
+	case !found:
+		return a.refuse(paymentNotFound)
+	case p.State == payment.InFlight:
+		return a.refuse(paymentNotYetDecided)
+	}
+	return answer{status: http.StatusOK, mediaType: jsonType, body: paymentBody(p)}
+}
+
+// read answers a GET with what find finds in storage.
+func (a *api) read(w http.ResponseWriter, r *http.Request, find func(context.Context) (answer, error)) {
 	if !acceptable(r.Header.Values("Accept")) {
 		a.write(w, a.refuse(notAcceptable))
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), a.ReadTimeout)
 	defer cancel()
-	p, found, err := find(ctx)
-	switch {
-	case err != nil:
+	ans, err := find(ctx)
+	if err != nil {
 		if r.Context().Err() == nil { // a till that hung up is not our failure
-			a.Log.ErrorContext(r.Context(), "payment could not be read", "error", err)
+			a.Log.ErrorContext(r.Context(), "storage could not be read", "error", err)
 		}
-		a.write(w, a.refuse(storageUnavailable))
-	case !found:
-		a.write(w, a.refuse(paymentNotFound))
-	case p.State == payment.InFlight:
-		a.write(w, a.refuse(paymentNotYetDecided))
-	default:
-		a.write(w, answer{status: http.StatusOK, mediaType: jsonType, body: paymentBody(p)})
+		ans = a.refuse(storageUnavailable)
 	}
+	a.write(w, ans)
 }

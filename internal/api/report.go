@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"log/slog"
+	"net/http"
 	"time"
 
 	"github.com/google/uuid"
@@ -25,6 +26,9 @@ type decided struct {
 // payment by, and nothing that belongs to the customer or opens a door: no
 // account, no key, no token, no metadata.
 func (a *api) report(ctx context.Context, d decided) {
+	if steps := d.result.Steps; steps.Unsent {
+		a.Observer.NotSent(d.operation, steps.Outcome.Reason)
+	}
 	if d.err != nil {
 		a.Observer.OutcomeUnknown(d.operation)
 		a.Log.LogAttrs(ctx, slog.LevelError, "outcome unknown", append(d.attrs(), slog.Any("error", d.err))...)
@@ -42,6 +46,10 @@ func (a *api) report(ctx context.Context, d decided) {
 	case decision.Replayed:
 		a.Observer.Replay(d.operation)
 		a.Log.LogAttrs(ctx, slog.LevelInfo, "payment replayed", d.attrs()...)
+		return
+	case decision.Cancelled:
+		a.Observer.Replay(d.operation)
+		a.Log.LogAttrs(ctx, slog.LevelInfo, "payment replayed after it was cancelled", d.attrs()...)
 		return
 	case decision.InFlight:
 		a.Observer.KeyConflict(d.operation, InFlight)
@@ -85,6 +93,90 @@ func (d decided) attrs() []slog.Attr {
 		milliseconds("total_ms", d.took),
 		milliseconds("left_ms", d.left),
 	)
+}
+
+// asked is what is reported of one request for a follow-up that reached the ledger.
+type asked struct {
+	request    payment.FollowUpRequest
+	acceptance payment.Acceptance
+	refusal    refusal
+	err        error
+	status     int // as answered
+	took       time.Duration
+}
+
+// reportAcceptance counts q and writes its one line, under the same rule as report.
+func (a *api) reportAcceptance(ctx context.Context, q asked) {
+	kind, f := q.request.Kind, q.acceptance.FollowUp
+	paymentID := q.request.PaymentID
+	attrs := make([]slog.Attr, 0, 8)
+	if f.ID != uuid.Nil && q.err == nil {
+		attrs = append(attrs, slog.String("id", f.ID.String()))
+	}
+	attrs = append(attrs, slog.String("kind", string(kind)), slog.String("caller", q.request.Caller))
+	if paymentID != uuid.Nil {
+		attrs = append(attrs, slog.String("payment_id", paymentID.String()))
+	}
+	attrs = append(attrs, slog.Int("status", q.status), milliseconds("total_ms", q.took))
+	switch {
+	case q.err != nil:
+		a.Observer.OutcomeUnknown(kind)
+		a.Log.LogAttrs(ctx, slog.LevelError, "outcome unknown", append(attrs, slog.Any("error", q.err))...)
+	case q.acceptance.Status == payment.Accepted:
+		a.Observer.Accepted(kind)
+		a.Log.LogAttrs(ctx, slog.LevelInfo, "follow-up accepted", attrs...)
+	case q.acceptance.Status == payment.AcceptedBefore:
+		a.Observer.Replay(kind)
+		a.Log.LogAttrs(ctx, slog.LevelInfo, "follow-up replayed", attrs...)
+	case q.refusal == internal: // not one of the answers that a ledger can give: a bug, told as one
+		a.Observer.OutcomeUnknown(kind)
+		a.Log.LogAttrs(ctx, slog.LevelError, "outcome unknown, the ledger gave no result", attrs...)
+	default:
+		if q.refusal == keyReused {
+			a.Observer.KeyConflict(kind, Mismatch)
+		}
+		a.Log.LogAttrs(ctx, slog.LevelInfo, "follow-up refused", append(attrs, slog.String("code", q.refusal.problem().Code))...)
+	}
+}
+
+// cancelled is what is reported of one cancel by key.
+type cancelled struct {
+	operation    payment.Operation
+	caller       string
+	cancellation payment.Cancellation
+	err          error
+	status       int // as answered
+	took         time.Duration
+}
+
+// reportCancel counts c and writes its one line, under the same rule as report.
+func (a *api) reportCancel(ctx context.Context, c cancelled) {
+	p, reversal := c.cancellation.Payment, c.cancellation.Reversal
+	attrs := make([]slog.Attr, 0, 8)
+	if p.ID != uuid.Nil && c.err == nil {
+		attrs = append(attrs, slog.String("id", p.ID.String()), slog.String("decision", string(p.State)))
+	}
+	if reversal != uuid.Nil {
+		attrs = append(attrs, slog.String("reversal_id", reversal.String()))
+	}
+	attrs = append(attrs, slog.String("operation", string(c.operation)), slog.String("caller", c.caller),
+		slog.Int("status", c.status), milliseconds("total_ms", c.took))
+	switch {
+	case c.err != nil:
+		a.Observer.OutcomeUnknown(c.operation)
+		a.Log.LogAttrs(ctx, slog.LevelError, "outcome unknown", append(attrs, slog.Any("error", c.err))...)
+	case c.status == http.StatusOK:
+		a.Observer.Cancelled(c.operation)
+		a.Log.LogAttrs(ctx, slog.LevelInfo, "payment cancelled by its key", attrs...)
+	case c.cancellation.Status == payment.CancelTooLate:
+		a.Log.LogAttrs(ctx, slog.LevelInfo, "payment not cancelled, the hold is captured", attrs...)
+	case c.cancellation.Status == payment.CancelUnknownBody:
+		a.Observer.KeyConflict(c.operation, Mismatch)
+		a.Log.LogAttrs(ctx, slog.LevelInfo, "key reused for a different request", attrs...)
+	default:
+		a.Observer.OutcomeUnknown(c.operation)
+		a.Log.LogAttrs(ctx, slog.LevelError, "outcome unknown, the ledger gave no result", attrs...)
+	}
 }
 
 // milliseconds is d with three digits: a claim takes a fraction of one.

@@ -72,16 +72,24 @@ func TestAStalledBodyIs400After2Seconds(t *testing.T) {
 	t.Parallel()
 	const head = "Idempotency-Key: k\r\nContent-Length: %d\r\n"
 	tests := map[string]struct {
+		header string   // Request-Deadline-Ms, if any
 		pieces []string // of the body, each after a pause
 		pause  time.Duration
 		status int
 		after  time.Duration
 	}{
-		"nothing comes":       {nil, 0, 400, 2 * time.Second},
-		"stops in the middle": {[]string{goodBody[:10]}, time.Second, 400, 2400 * time.Millisecond}, // the server's budget is spent
-		"comes late":          {[]string{goodBody}, 1900 * time.Millisecond, 201, 1900 * time.Millisecond},
-		"comes in pieces":     {[]string{goodBody[:10], goodBody[10:20], goodBody[20:]}, 700 * time.Millisecond, 201, 2100 * time.Millisecond},
-		"trickles":            {strings.Split(goodBody, ""), 100 * time.Millisecond, 400, 2400 * time.Millisecond},
+		"nothing comes":       {"", nil, 0, 400, 2 * time.Second},
+		"stops in the middle": {"", []string{goodBody[:10]}, time.Second, 400, 2400 * time.Millisecond}, // the server's budget is spent
+		"comes late":          {"", []string{goodBody}, 1900 * time.Millisecond, 201, 1900 * time.Millisecond},
+		"comes in pieces":     {"", []string{goodBody[:10], goodBody[10:20], goodBody[20:]}, 700 * time.Millisecond, 201, 2100 * time.Millisecond},
+		"trickles":            {"", strings.Split(goodBody, ""), 100 * time.Millisecond, 400, 2400 * time.Millisecond},
+		// The budget of a till that waits for less is the shorter one: its answer must not
+		// come when it has left, nor anything be claimed for it.
+		"trickles, the till waits for 1.6 s":     {"Request-Deadline-Ms: 1600\r\n", strings.Split(goodBody, ""), 100 * time.Millisecond, 400, time.Second},
+		"late, the till waits for 0.7 s":         {"Request-Deadline-Ms: 700\r\n", []string{goodBody}, 101 * time.Millisecond, 400, 100 * time.Millisecond},
+		"late, the till waits for nothing":       {"Request-Deadline-Ms: 0\r\n", []string{goodBody}, 101 * time.Millisecond, 400, 100 * time.Millisecond},
+		"just in time, it waits for nothing":     {"Request-Deadline-Ms: 0\r\n", []string{goodBody}, 99 * time.Millisecond, 201, 99 * time.Millisecond},
+		"just in time, the till waits for 0.8 s": {"Request-Deadline-Ms: 800\r\n", []string{goodBody}, 199 * time.Millisecond, 201, 199 * time.Millisecond},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -90,7 +98,7 @@ func TestAStalledBodyIs400After2Seconds(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				conn := overPipe(t, s.bare)
 				start := time.Now()
-				if _, err := io.WriteString(conn, post(fmt.Sprintf(head, len(goodBody)), "")); err != nil {
+				if _, err := io.WriteString(conn, post(test.header+fmt.Sprintf(head, len(goodBody)), "")); err != nil {
 					t.Fatal(err)
 				}
 				var feeding sync.WaitGroup
@@ -286,6 +294,11 @@ func TestTheGateStandsInFrontOfEverything(t *testing.T) {
 		"hold":      {sent{path: "/holds"}, 201},
 		"large":     {sent{body: strings.Repeat(" ", 20000)}, 413},
 		"no token":  {sent{header: http.Header{"Authorization": nil}}, 401},
+		"credit":    {sent{path: "/credits", body: refundBody}, 202},
+		"capture":   {sent{path: capturePath, noBody: true}, 202},
+		"release":   {sent{path: releasePath, noBody: true, noLength: true}, 202},
+		"cancel":    {sent{path: cancelPath(payment.Debit), noBody: true}, 200},
+		"operation": {sent{method: http.MethodGet, path: "/operations/by-key/credit/a%2Fb"}, 404},
 		"by id":     {sent{method: http.MethodGet, path: "/payments/" + paymentID.String()}, 404},
 		"by key":    {sent{method: http.MethodGet, path: "/payments/by-key/hold/a%2Fb"}, 404},
 		"document":  {sent{method: http.MethodGet, path: "/openapi.yaml"}, 200},
@@ -297,7 +310,7 @@ func TestTheGateStandsInFrontOfEverything(t *testing.T) {
 			t.Errorf("%s: %d, want %d", name, got, call.open)
 		}
 	}
-	begun := len(s.requests())
+	begun := len(s.requests()) + s.ledger.begun()
 	g.SetDatabaseReachable(false)
 	for name, call := range calls {
 		if call.q.method == http.MethodHead {
@@ -307,7 +320,7 @@ func TestTheGateStandsInFrontOfEverything(t *testing.T) {
 			t.Errorf("%s behind a shut gate: %d, want 503", name, got)
 		}
 	}
-	if n := len(s.requests()); n != begun {
+	if n := len(s.requests()) + s.ledger.begun(); n != begun {
 		t.Errorf("%d requests were begun behind a shut gate", n-begun)
 	}
 }

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"time"
@@ -10,8 +11,9 @@ import (
 
 // visit is one request of a known caller.
 type visit struct {
-	arrived time.Time // the moment that the budget counts from
-	caller  string
+	arrived   time.Time // the moment that the budget counts from
+	caller    string
+	mayPayOut bool // credits that name neither a debit nor a hold
 }
 
 // authenticated lets only tills through to next (contract section 1, request
@@ -39,13 +41,18 @@ func (a *api) authenticated(next func(http.ResponseWriter, *http.Request, visit)
 		}
 		defer leave()
 		if !caller.Has(callers.Till) {
-			ans := a.refuse(forbidden)
-			ans.challenge = `Bearer realm="safeledger", error="insufficient_scope", scope="till"`
-			a.write(w, ans)
+			a.write(w, a.refuseScope(callers.Till))
 			return
 		}
-		next(w, r, visit{arrived: arrived, caller: caller.Name})
+		next(w, r, visit{arrived: arrived, caller: caller.Name, mayPayOut: caller.Has(callers.Payout)})
 	}
+}
+
+// refuseScope is the answer for a caller who would need scope for what it asks.
+func (a *api) refuseScope(scope callers.Scope) answer {
+	ans := a.refuse(forbidden)
+	ans.challenge = fmt.Sprintf(`Bearer realm="safeledger", error="insufficient_scope", scope="%s"`, scope)
+	return ans
 }
 
 // bearer is the token of an Authorization field (RFC 6750 section 2.1). Two

@@ -94,6 +94,9 @@ type Steps struct {
 
 	Outcome  payment.Outcome
 	Evidence payment.Evidence
+	// Unsent is set where the wallet was not even asked, because there was no place
+	// or no time for it: its lane then knows nothing of the call, and has not counted it.
+	Unsent bool
 }
 
 // Decide answers req by deadline. It must be given a context that does not end
@@ -117,10 +120,11 @@ func (d *Decider) Decide(ctx context.Context, req payment.Request, deadline budg
 	}
 	crashpoint.Here(crashpoint.AfterClaim)
 
-	verdict := d.ask(ctx, claim.Payment.Instruction(), deadline, &steps)
+	calls := d.ask(ctx, claim.Payment.Instruction(), deadline, &steps)
 	crashpoint.Here(crashpoint.AfterWalletAnswer)
 
-	stored, err := d.store(ctx, claim.Payment.ID, verdict, deadline, &steps)
+	verdict := conclude(steps.Outcome, steps.Evidence)
+	stored, err := d.store(ctx, claim.Payment.ID, verdict, calls, deadline, &steps)
 	if err != nil {
 		return Result{Payment: claim.Payment, Steps: steps}, err
 	}
@@ -157,25 +161,32 @@ func (d *Decider) claim(ctx context.Context, req payment.Request, deadline budge
 	return claim, nil
 }
 
+// call is a line of the timeline whose Ago is known only when it is stored.
+type call struct {
+	payment.WalletCall
+	began time.Time
+}
+
 // ask makes the one call and, only where that ended in doubt and time is left,
-// the one lookup, and draws the conclusion.
-func (d *Decider) ask(ctx context.Context, in payment.Instruction, deadline budget.Deadline, steps *Steps) payment.Decision {
+// the one lookup. It gives what is to be written down of them: also a call that
+// was not made leaves its line, because it is the reason for a decline.
+func (d *Decider) ask(ctx context.Context, in payment.Instruction, deadline budget.Deadline, steps *Steps) []call {
+	start := time.Now()
 	leave, ok := d.wallet.Enter()
 	if !ok {
-		steps.Outcome = payment.Outcome{Class: payment.Unavailable, Reason: payment.ReasonBulkheadFull}
-		return conclude(steps.Outcome, steps.Evidence)
+		return []call{unsent(in, payment.ReasonBulkheadFull, start, steps)}
 	}
 	defer leave()
 
-	start := time.Now()
+	start = time.Now()
 	if !deadline.EnoughToSend(start, d.limits.MinToSend) {
-		steps.Outcome = payment.Outcome{Class: payment.Unavailable, Reason: payment.ReasonDeadlineSpent}
-		return conclude(steps.Outcome, steps.Evidence)
+		return []call{unsent(in, payment.ReasonDeadlineSpent, start, steps)}
 	}
 	callCtx, cancel := deadline.CapAt(start, d.limits.Call).Context(ctx)
 	steps.Outcome = d.wallet.Send(callCtx, in)
 	cancel()
 	steps.Call = time.Since(start)
+	calls := []call{of(in, steps.Outcome, start, steps.Call)}
 
 	start = time.Now()
 	if steps.Outcome.Class == payment.Ambiguous && deadline.EnoughToSend(start, d.limits.MinToSend) {
@@ -183,8 +194,27 @@ func (d *Decider) ask(ctx context.Context, in payment.Instruction, deadline budg
 		steps.Evidence = d.wallet.Lookup(lookupCtx, in)
 		cancel()
 		steps.Lookup = time.Since(start)
+		calls = append(calls, call{payment.WalletCall{
+			Call: lookup, Outcome: steps.Evidence.Finding.String(), Reason: steps.Evidence.Reason, Status: steps.Evidence.Status, Took: steps.Lookup,
+		}, start})
 	}
-	return conclude(steps.Outcome, steps.Evidence)
+	return calls
+}
+
+// lookup is what a lookup is called in the timeline, see payment.WalletCall.
+const lookup = "lookup"
+
+// unsent is the call that was not made, and why.
+func unsent(in payment.Instruction, reason payment.Reason, at time.Time, steps *Steps) call {
+	steps.Outcome = payment.Outcome{Class: payment.Unavailable, Reason: reason}
+	steps.Unsent = true
+	return of(in, steps.Outcome, at, 0)
+}
+
+func of(in payment.Instruction, outcome payment.Outcome, began time.Time, took time.Duration) call {
+	return call{payment.WalletCall{
+		Call: string(in.Operation), Outcome: outcome.Class.String(), Reason: outcome.Reason, Status: outcome.Status, Took: took,
+	}, began}
 }
 
 // conclude is the table of contract section 2. evidence is the zero Evidence
@@ -217,10 +247,14 @@ func decline(code payment.Code, outcome payment.Outcome) payment.Decision {
 	return payment.Decline(code)
 }
 
-func (d *Decider) store(ctx context.Context, id uuid.UUID, verdict payment.Decision, deadline budget.Deadline, steps *Steps) (payment.Payment, error) {
+func (d *Decider) store(ctx context.Context, id uuid.UUID, verdict payment.Decision, calls []call, deadline budget.Deadline, steps *Steps) (payment.Payment, error) {
 	start := time.Now()
 	ctx, cancel := deadline.AtLeast(start, StoreReserve).Context(ctx)
 	defer cancel()
+	for _, c := range calls {
+		c.Ago = start.Sub(c.began)
+		verdict.Calls = append(verdict.Calls, c.WalletCall)
+	}
 	stored, err := d.ledger.Decide(ctx, id, verdict)
 	steps.Store = time.Since(start)
 	if err != nil {

@@ -307,17 +307,79 @@ func TestAFullBulkheadDeclinesAtOnceWithoutACall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, w := &fakeLedger{}, &fakeWallet{full: true}
 		start := time.Now()
-		_, err := New(l, w, limits).Decide(t.Context(), request(), budget.Policy{Server: time.Second}.Deadline(start, budget.Wait{}))
+		result, err := New(l, w, limits).Decide(t.Context(), request(), budget.Policy{Server: time.Second}.Deadline(start, budget.Wait{}))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff([]payment.Decision{payment.Decline(payment.WalletUnavailable)}, l.decided); diff != "" {
+		want := payment.Decline(payment.WalletUnavailable)
+		want.Calls = []payment.WalletCall{{Call: "debit", Outcome: "unavailable", Reason: payment.ReasonBulkheadFull}}
+		if !result.Steps.Unsent {
+			t.Error("the steps do not say that nothing was sent")
+		}
+		if diff := cmp.Diff([]payment.Decision{want}, l.decided); diff != "" {
 			t.Errorf("stored (-want +got):\n%s", diff)
 		}
 		if w.sent != 0 || time.Since(start) != 0 {
 			t.Errorf("after %d calls and %v, want at once", w.sent, time.Since(start))
 		}
 	})
+}
+
+// Whoever is asked what happened to a payment reads it off the timeline: each
+// call with what came of it and when, the one that was not made included. It goes
+// with the decision, so that it costs no commit of its own.
+func TestTheWalletCallsAreStoredWithTheDecision(t *testing.T) {
+	const ms = time.Millisecond
+	for _, c := range []struct {
+		name         string
+		effective    time.Duration
+		call, lookup time.Duration
+		outcome      payment.Outcome
+		want         []payment.WalletCall
+		wantUnsent   bool
+	}{
+		{
+			"one call", 2400 * ms, 120 * ms, never,
+			payment.Outcome{Class: payment.Rejected, Reason: payment.ReasonVerdict, Code: "INSUFFICIENT_FUNDS", Verdict: true, Status: 409},
+			[]payment.WalletCall{{Call: "debit", Outcome: "rejected", Reason: payment.ReasonVerdict, Status: 409, Ago: 120 * ms, Took: 120 * ms}},
+			false,
+		},
+		{
+			"a call and its lookup", 2400 * ms, never, 40 * ms,
+			payment.Outcome{},
+			[]payment.WalletCall{
+				{Call: "debit", Outcome: "ambiguous", Reason: payment.ReasonTimeout, Ago: 840 * ms, Took: 800 * ms},
+				{Call: "lookup", Outcome: "not_found", Reason: payment.ReasonVerdict, Status: 404, Ago: 40 * ms, Took: 40 * ms},
+			},
+			false,
+		},
+		{
+			"no time to send", 10 * ms, never, never,
+			payment.Outcome{},
+			[]payment.WalletCall{{Call: "debit", Outcome: "unavailable", Reason: payment.ReasonDeadlineSpent}},
+			true,
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := &fakeLedger{}
+				w := &fakeWallet{
+					callTakes: c.call, lookupTakes: c.lookup, outcome: c.outcome,
+					evidence: payment.Evidence{Finding: payment.NotFound, Reason: payment.ReasonVerdict, Status: 404},
+				}
+				result, err := New(l, w, limits).Decide(t.Context(), request(), budget.Policy{Server: c.effective}.Deadline(time.Now(), budget.Wait{}))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if diff := cmp.Diff(c.want, l.decided[0].Calls); diff != "" {
+					t.Errorf("calls stored with the decision (-want +got):\n%s", diff)
+				}
+				if result.Steps.Unsent != c.wantUnsent {
+					t.Errorf("unsent = %v, want %v", result.Steps.Unsent, c.wantUnsent)
+				}
+			})
+		})
+	}
 }
 
 // What another stored first is the answer, whatever this one concluded (recovery

@@ -1,6 +1,6 @@
-// Package ledger keeps payments in PostgreSQL: who owns a key, what was decided,
-// and the reversals that a decision brings with it. It is the only package that
-// speaks SQL.
+// Package ledger keeps payments and their follow-ups in PostgreSQL: who owns a key,
+// what was decided, what is still to be done about it, and who is doing that. It is
+// the only package that speaks SQL.
 //
 // Three rules carry it. A key gets its one owner from a unique constraint, by an
 // insert that is committed before anybody is called (contract section 1,
@@ -114,7 +114,7 @@ func (l *Ledger) Claim(ctx context.Context, req payment.Request) (payment.Claim,
 		}}, nil
 	}
 
-	stored, storedFingerprint, late, found, err := l.claimed(ctx, req, hash)
+	owner, found, err := l.claimed(ctx, req, hash)
 	switch {
 	case err != nil:
 		return payment.Claim{}, fmt.Errorf("read the owner of a key: %w", err)
@@ -124,30 +124,45 @@ func (l *Ledger) Claim(ctx context.Context, req payment.Request) (payment.Claim,
 		return payment.Claim{Status: payment.ClaimInFlight}, nil
 	case !found:
 		return payment.Claim{}, errors.New("claim a key: something is in the way that cannot be read")
-	case !fingerprint.Matches(storedFingerprint):
+	case !owner.tombstone() && !fingerprint.Matches(owner.fingerprint):
 		return payment.Claim{Status: payment.ClaimMismatch}, nil
 	}
-	if late {
-		stored, err = l.recoverMet(ctx, stored)
+	if owner.late {
+		owner.Payment, err = l.recoverMet(ctx, owner.Payment)
 		if err != nil {
 			return payment.Claim{}, err
 		}
 	}
-	if stored.State == payment.InFlight {
-		return payment.Claim{Status: payment.ClaimInFlight, Payment: stored}, nil
+	status := payment.ClaimDecided
+	switch {
+	case owner.State == payment.InFlight:
+		status = payment.ClaimInFlight
+	case owner.cancelled:
+		status = payment.ClaimCancelled
 	}
-	return payment.Claim{Status: payment.ClaimDecided, Payment: stored}, nil
+	return payment.Claim{Status: status, Payment: owner.Payment}, nil
 }
 
+// owner is the row that was in the way of a claim.
+type owner struct {
+	payment.Payment
+
+	fingerprint []byte
+	late        bool // in flight for longer than the horizon
+	cancelled   bool // approved, and cancelled by key since
+}
+
+// tombstone reports whether the key was cancelled before it was ever seen. What it
+// was meant for is not known then, so it is the answer to whatever comes late.
+func (o owner) tombstone() bool { return o.State == payment.Declined && o.Account == "" }
+
 // claimed reads the row of the key of req.
-func (l *Ledger) claimed(ctx context.Context, req payment.Request, hash payment.KeyHash) (
-	p payment.Payment, fingerprint []byte, late, found bool, err error,
-) {
+func (l *Ledger) claimed(ctx context.Context, req payment.Request, hash payment.KeyHash) (o owner, found bool, err error) {
 	err = l.transact(ctx, trip{begin: beginRead, lockWait: lockPatience, queue: func(b *pgx.Batch) {
 		b.Queue(claimed, pgx.NamedArgs{
 			"key_hash": hash[:], "caller": req.Caller, "operation": string(req.Operation), "horizon": l.config.Horizon,
 		}).QueryRow(func(row pgx.Row) error {
-			p, err = scanPayment(row, &fingerprint, &late)
+			o.Payment, err = scanPayment(row, &o.fingerprint, &o.late, &o.cancelled)
 			found = err == nil
 			if errors.Is(err, pgx.ErrNoRows) {
 				return nil
@@ -155,12 +170,12 @@ func (l *Ledger) claimed(ctx context.Context, req payment.Request, hash payment.
 			return err
 		})
 	}})
-	return p, fingerprint, late, found, err
+	return o, found, err
 }
 
 // Decide stores d if the payment is still in flight, with its reversal in the
 // same statement where d asks for one, and returns what is stored then, whoever
-// stored it.
+// stored it. The calls that led to d are stored in any case.
 //
 // An error means that it is not known whether d is stored. Recovery decides then.
 func (l *Ledger) Decide(ctx context.Context, id uuid.UUID, d payment.Decision) (payment.Payment, error) {
@@ -171,12 +186,14 @@ func (l *Ledger) Decide(ctx context.Context, id uuid.UUID, d payment.Decision) (
 		}
 		statement = decideAndReverse
 	}
-	stored, won, err := l.conditionally(ctx, statement, pgx.NamedArgs{
+	args := pgx.NamedArgs{
 		"id":        pgUUID(id),
 		"state":     string(d.State),
 		"code":      orNull(d.Code),
 		"wallet_id": orNull(d.WalletID),
-	})
+	}
+	maps.Copy(args, callArgs(d.Calls))
+	stored, won, err := l.conditionally(ctx, statement, args)
 	if err != nil {
 		return payment.Payment{}, fmt.Errorf("decide %s: %w", id, err)
 	}
@@ -283,7 +300,9 @@ func (l *Ledger) readOnce(ctx context.Context, paymentSQL, followUpsSQL string, 
 		})
 		b.Queue(followUpsSQL, args).Query(func(rows pgx.Rows) error {
 			var err error
-			followUps, err = pgx.CollectRows(rows, scanFollowUp)
+			followUps, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (payment.FollowUp, error) {
+				return scanFollowUp(row)
+			})
 			return err
 		})
 	}})
@@ -294,20 +313,4 @@ func (l *Ledger) readOnce(ctx context.Context, paymentSQL, followUpsSQL string, 
 		p.FollowUps = followUps
 	}
 	return p, late, found, nil
-}
-
-// OpenReversals is the money of reversals that are not carried out yet, by
-// currency: declined for the till, and perhaps still taken from the customer.
-func (l *Ledger) OpenReversals(ctx context.Context) (exposures []payment.Exposure, err error) {
-	err = l.transact(ctx, trip{begin: beginRead, queue: func(b *pgx.Batch) {
-		b.Queue(openReversals).Query(func(rows pgx.Rows) error {
-			var err error
-			exposures, err = pgx.CollectRows(rows, scanExposure)
-			return err
-		})
-	}})
-	if err != nil {
-		return nil, fmt.Errorf("sum up the open reversals: %w", err)
-	}
-	return exposures, nil
 }

@@ -38,7 +38,7 @@ func TestLedgerKeepsItsPromises(t *testing.T) {
 			t.Parallel()
 			ledgertest.Run(t, func(t *testing.T, horizon time.Duration) ledgertest.Ledger {
 				l, _ := open(t, pgtest.New(t).URL, ledger.Options{Pooler: pooler}, horizon)
-				return l
+				return suite{l}
 			})
 		})
 	}

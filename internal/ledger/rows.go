@@ -5,90 +5,136 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/safeledger/safeledger/internal/payment"
 )
 
-// scanPayment reads paymentColumns, and behind them whatever more goes to extra.
+// scanPayment reads paymentColumns, and behind them whatever more goes to extra. A
+// payment that was joined and is not there is the zero Payment.
 func scanPayment(row pgx.Row, extra ...any) (payment.Payment, error) {
 	var (
-		p                        payment.Payment
+		id, reference            *[16]byte
+		caller, operation, state *string
 		account, currency        *string
 		amount                   *int64
 		tillReference            *string
 		metadata                 []byte
 		declineCode, walletID    *string
-		createdAt                time.Time
-		decidedAt                *time.Time
-		id, reference            [16]byte
-		operation, caller, state string
+		createdAt, decidedAt     *time.Time
 	)
 	err := row.Scan(append([]any{
 		&id, &caller, &operation, &account, &amount, &currency, &tillReference, &metadata,
 		&reference, &state, &declineCode, &walletID, &createdAt, &decidedAt,
 	}, extra...)...)
-	if err != nil {
+	if err != nil || id == nil {
 		return payment.Payment{}, err
 	}
-	p = payment.Payment{
-		ID:            id,
-		Caller:        caller,
-		Operation:     payment.Operation(operation),
+	p := payment.Payment{
+		ID:            *id,
+		Caller:        value(caller),
+		Operation:     payment.Operation(value(operation)),
 		Account:       value(account),
 		Amount:        payment.Money{AmountMinor: value(amount), Currency: value(currency)},
 		TillReference: value(tillReference),
-		Reference:     payment.Reference(reference),
-		State:         payment.State(state),
+		Reference:     payment.Reference(value(reference)),
+		State:         payment.State(value(state)),
 		Code:          payment.Code(value(declineCode)),
 		WalletID:      value(walletID),
-		CreatedAt:     createdAt.UTC(),
+		CreatedAt:     utc(createdAt),
+		DecidedAt:     utc(decidedAt),
 	}
-	if decidedAt != nil {
-		p.DecidedAt = decidedAt.UTC()
-	}
-	if metadata != nil {
-		if err := json.Unmarshal(metadata, &p.Metadata); err != nil {
-			return payment.Payment{}, fmt.Errorf("read the metadata of %s: %w", p.ID, err)
-		}
+	if p.Metadata, err = members(metadata); err != nil {
+		return payment.Payment{}, fmt.Errorf("read the metadata of %s: %w", p.ID, err)
 	}
 	return p, nil
 }
 
-// scanFollowUp reads the columns of followUpsByID and followUpsByKey.
-func scanFollowUp(row pgx.CollectableRow) (payment.FollowUp, error) {
+// scanFollowUp reads followUpColumns, and behind them whatever more goes to extra.
+// One that was joined and is not there is the zero FollowUp.
+func scanFollowUp(row pgx.Row, extra ...any) (payment.FollowUp, error) {
 	var (
-		f             payment.FollowUp
-		id, paymentID [16]byte
-		kind, state   string
-		refusal       *string
-		createdAt     time.Time
-		endedAt       *time.Time
+		id, paymentID      *[16]byte
+		kind, state        *string
+		refusal, account   *string
+		amount             *int64
+		currency           *string
+		tillReference      *string
+		metadata           []byte
+		walletID           *string
+		createdAt, endedAt *time.Time
 	)
-	if err := row.Scan(&id, &kind, &paymentID, &state, &refusal, &createdAt, &endedAt); err != nil {
+	err := row.Scan(append([]any{
+		&id, &kind, &paymentID, &state, &refusal, &account, &amount, &currency, &tillReference, &metadata,
+		&walletID, &createdAt, &endedAt,
+	}, extra...)...)
+	if err != nil || id == nil {
 		return payment.FollowUp{}, err
 	}
-	f = payment.FollowUp{
-		ID:        id,
-		Kind:      payment.Operation(kind),
-		PaymentID: uuid.UUID(paymentID),
-		State:     payment.FollowUpState(state),
-		Code:      payment.Code(value(refusal)),
-		CreatedAt: createdAt.UTC(),
+	f := payment.FollowUp{
+		ID:            *id,
+		Kind:          payment.Operation(value(kind)),
+		PaymentID:     value(paymentID),
+		State:         payment.FollowUpState(value(state)),
+		Code:          payment.Code(value(refusal)),
+		TillReference: value(tillReference),
+		WalletID:      value(walletID),
+		CreatedAt:     utc(createdAt),
+		EndedAt:       utc(endedAt),
 	}
-	if endedAt != nil {
-		f.EndedAt = endedAt.UTC()
+	// The row holds the account of a reversal and the money of a release too; what a
+	// follow-up is told with is what was asked for, or is sent.
+	if f.Kind == payment.Credit {
+		f.Account = value(account)
+	}
+	if f.Kind != payment.Release {
+		f.Amount = payment.Money{AmountMinor: value(amount), Currency: value(currency)}
+	}
+	if f.Metadata, err = members(metadata); err != nil {
+		return payment.FollowUp{}, fmt.Errorf("read the metadata of %s: %w", f.ID, err)
 	}
 	return f, nil
 }
 
-// scanExposure reads a row of openReversals.
-func scanExposure(row pgx.CollectableRow) (payment.Exposure, error) {
-	e := payment.Exposure{Kind: payment.Reversal, State: payment.Pending}
-	err := row.Scan(&e.Currency, &e.Count, &e.AmountMinor, &e.OldestAge)
+// scanExposure reads a row of exposures.
+func scanExposure(row pgx.CollectableRow) (e payment.Exposure, err error) {
+	var kind, state string
+	err = row.Scan(&kind, &state, &e.Currency, &e.Count, &e.AmountMinor, &e.OldestAge)
+	e.Kind, e.State = payment.Operation(kind), payment.FollowUpState(state)
 	return e, err
+}
+
+// utc is *t in UTC, or the zero time for a null.
+func utc(t *time.Time) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return t.UTC()
+}
+
+// members are the metadata of a row: nil where none were given.
+func members(metadata []byte) (m map[string]string, err error) {
+	if metadata == nil {
+		return nil, nil //nolint:nilnil // nil is the value
+	}
+	err = json.Unmarshal(metadata, &m)
+	return m, err
+}
+
+// callArgs are the arguments that calls (statements.go) reads.
+func callArgs(made []payment.WalletCall) pgx.NamedArgs {
+	n := len(made)
+	names, outcomes, reasons := make([]string, n), make([]string, n), make([]string, n)
+	statuses, agos, tooks := make([]int32, n), make([]int64, n), make([]int64, n)
+	for i, c := range made {
+		names[i], outcomes[i], reasons[i] = c.Call, c.Outcome, string(c.Reason)
+		statuses[i] = int32(c.Status) //nolint:gosec // an HTTP status
+		agos[i], tooks[i] = c.Ago.Microseconds(), c.Took.Microseconds()
+	}
+	return pgx.NamedArgs{
+		"calls": names, "outcomes": outcomes, "reasons": reasons, "statuses": statuses, "agos": agos, "tooks": tooks,
+	}
 }
 
 // value is *p, or the zero value for a null.

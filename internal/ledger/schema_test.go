@@ -49,32 +49,77 @@ func TestDatabaseRefusesWhatMustNeverBe(t *testing.T) {
 	if _, err := l.Decide(t.Context(), declined.ID, payment.DeclineAndReverse(payment.WalletTimeout)); err != nil {
 		t.Fatal(err)
 	}
+	hold, other := approved(t, l, payment.Hold, "hold"), approved(t, l, payment.Hold, "other")
+	capture := accepted(t, l, ledgertest.Capture(hold, "capture", 0))
+	accepted(t, l, ledgertest.Capture(other, "another capture", 0))
+	done := accepted(t, l, ledgertest.Credit(approved(t, l, payment.Debit, "debit"), "done", 1))
+	execute(t, conn, "INSERT INTO public.wallet_calls VALUES ($1, 0, 1, 1, 'debit', 'success', 'applied', 201, now(), interval '1 ms')", flying.ID.String())
+	execute(t, conn, "INSERT INTO public.operator_notes VALUES (gen_random_uuid(), $1, now(), 'ada', 'redrive', 'because')", capture.ID.String())
+	execute(t, conn, "UPDATE public.operations SET state = 'SUCCEEDED', ended_at = now(), due_at = NULL WHERE id = $1", done.ID.String())
 	inFlight := " WHERE id = '" + flying.ID.String() + "'"
 	final := " WHERE id = '" + declined.ID.String() + "'"
+	reversal, ofHold, ended := " WHERE kind = 'reversal'", " WHERE id = '"+capture.ID.String()+"'", " WHERE id = '"+done.ID.String()+"'"
+	secondEnd := `INSERT INTO public.operations (id, kind, payment_id, outbound_key, caller, key_hash, fingerprint, amount_minor, currency, state, created_at, due_at)
+			SELECT gen_random_uuid(), 'release', payment_id, gen_random_uuid(), caller, key_hash, fingerprint, amount_minor, currency, state, created_at, due_at
+			FROM public.operations` + ofHold
 
 	for name, sql := range map[string]string{
-		"an approval without the wallet's id":    "UPDATE public.payments SET state = 'APPROVED', decided_at = now()" + inFlight,
-		"an approval with a code":                "UPDATE public.payments SET state = 'APPROVED', wallet_id = 'w', code = 'X', decided_at = now()" + inFlight,
-		"a decline without a code":               "UPDATE public.payments SET state = 'DECLINED', decided_at = now()" + inFlight,
-		"a decline without its time":             "UPDATE public.payments SET state = 'DECLINED', code = 'X'" + inFlight,
-		"a code in lower case":                   "UPDATE public.payments SET state = 'DECLINED', code = 'x', decided_at = now()" + inFlight,
-		"a code without a decline":               "UPDATE public.payments SET code = 'X'" + inFlight,
-		"an unknown state":                       "UPDATE public.payments SET state = 'MAYBE'" + inFlight,
-		"another amount":                         "UPDATE public.payments SET amount_minor = 1" + inFlight,
-		"other metadata":                         "UPDATE public.payments SET metadata = '{}'" + inFlight,
-		"another reference":                      "UPDATE public.payments SET reference = gen_random_uuid()" + inFlight,
-		"an amount of nothing":                   "UPDATE public.payments SET amount_minor = 0" + inFlight,
-		"an amount that JavaScript rounds":       "UPDATE public.payments SET amount_minor = 9007199254740992" + inFlight,
-		"a forgotten account":                    "UPDATE public.payments SET account = NULL, amount_minor = NULL, currency = NULL" + inFlight,
-		"half an amount":                         "UPDATE public.payments SET currency = NULL" + inFlight,
-		"a decision taken back":                  "UPDATE public.payments SET state = 'IN_FLIGHT', code = NULL, decided_at = NULL" + final,
-		"a decision changed":                     "UPDATE public.payments SET code = 'INSUFFICIENT_FUNDS'" + final,
-		"a payment deleted":                      "DELETE FROM public.payments" + inFlight,
-		"all payments deleted":                   "TRUNCATE public.payments CASCADE",
-		"a second reversal":                      "INSERT INTO public.operations SELECT gen_random_uuid(), kind, payment_id, gen_random_uuid(), state, code, created_at, due_at, ended_at FROM public.operations",
-		"a reversal that ended without a time":   "UPDATE public.operations SET state = 'SUCCEEDED'",
-		"a reversal of nothing":                  "UPDATE public.operations SET payment_id = gen_random_uuid()",
-		"a rejection without a code":             "UPDATE public.operations SET state = 'REJECTED', ended_at = now()",
+		"an approval without the wallet's id":   "UPDATE public.payments SET state = 'APPROVED', decided_at = now()" + inFlight,
+		"an approval with a code":               "UPDATE public.payments SET state = 'APPROVED', wallet_id = 'w', code = 'X', decided_at = now()" + inFlight,
+		"a decline without a code":              "UPDATE public.payments SET state = 'DECLINED', decided_at = now()" + inFlight,
+		"a decline without its time":            "UPDATE public.payments SET state = 'DECLINED', code = 'X'" + inFlight,
+		"a code in lower case":                  "UPDATE public.payments SET state = 'DECLINED', code = 'x', decided_at = now()" + inFlight,
+		"a code without a decline":              "UPDATE public.payments SET code = 'X'" + inFlight,
+		"an unknown state":                      "UPDATE public.payments SET state = 'MAYBE'" + inFlight,
+		"another amount":                        "UPDATE public.payments SET amount_minor = 1" + inFlight,
+		"other metadata":                        "UPDATE public.payments SET metadata = '{}'" + inFlight,
+		"another reference":                     "UPDATE public.payments SET reference = gen_random_uuid()" + inFlight,
+		"an amount of nothing":                  "UPDATE public.payments SET amount_minor = 0" + inFlight,
+		"an amount that JavaScript rounds":      "UPDATE public.payments SET amount_minor = 9007199254740992" + inFlight,
+		"a forgotten account":                   "UPDATE public.payments SET account = NULL, amount_minor = NULL, currency = NULL" + inFlight,
+		"half an amount":                        "UPDATE public.payments SET currency = NULL" + inFlight,
+		"a decision taken back":                 "UPDATE public.payments SET state = 'IN_FLIGHT', code = NULL, decided_at = NULL" + final,
+		"a decision changed":                    "UPDATE public.payments SET code = 'INSUFFICIENT_FUNDS'" + final,
+		"a payment deleted":                     "DELETE FROM public.payments" + inFlight,
+		"all payments deleted":                  "TRUNCATE public.payments CASCADE",
+		"a second reversal":                     "INSERT INTO public.operations (id, kind, payment_id, outbound_key, state, created_at, due_at) SELECT gen_random_uuid(), kind, payment_id, gen_random_uuid(), state, created_at, due_at FROM public.operations" + reversal,
+		"a reversal that ended without a time":  "UPDATE public.operations SET state = 'SUCCEEDED', due_at = NULL" + reversal,
+		"a reversal of nothing":                 "UPDATE public.operations SET payment_id = NULL" + reversal,
+		"a reversal of something else":          "UPDATE public.operations SET reverses = gen_random_uuid()" + reversal,
+		"a reversal with a key":                 "UPDATE public.operations SET caller = 'x', key_hash = decode(repeat('00', 38), 'hex'), fingerprint = decode(repeat('00', 33), 'hex')" + reversal,
+		"a reversal that was rejected":          "UPDATE public.operations SET state = 'REJECTED', code = 'X', ended_at = now(), due_at = NULL" + reversal,
+		"a reversal sent under another key":     "UPDATE public.operations SET outbound_key = gen_random_uuid()" + reversal,
+		"a rejection without a code":            "UPDATE public.operations SET state = 'REJECTED', ended_at = now(), due_at = NULL" + ofHold,
+		"a capture that nobody will find":       "UPDATE public.operations SET due_at = NULL" + ofHold,
+		"a capture that found nothing":          "UPDATE public.operations SET state = 'NOT_APPLIED', ended_at = now(), due_at = NULL" + ofHold,
+		"a parked one without a reason":         "UPDATE public.operations SET state = 'PARKED', due_at = NULL" + ofHold,
+		"a parked one that is due":              "UPDATE public.operations SET state = 'PARKED', park_reason = 'X'" + ofHold,
+		"a reason without being parked":         "UPDATE public.operations SET park_reason = 'X'" + ofHold,
+		"a pending one with the wallet's id":    "UPDATE public.operations SET wallet_id = 'w'" + ofHold,
+		"a lease of what is not due":            "UPDATE public.operations SET state = 'PARKED', park_reason = 'X', due_at = NULL, leased_turn = 'FIRST'" + ofHold,
+		"an unknown turn":                       "UPDATE public.operations SET turn = 'MINE'" + ofHold,
+		"an attempt less than none":             "UPDATE public.operations SET attempts = -1" + ofHold,
+		"a capture of nobody's hold":            "UPDATE public.operations SET payment_id = NULL" + ofHold,
+		"a capture of another hold":             "UPDATE public.operations SET payment_id = '" + flying.ID.String() + "'" + ofHold,
+		"a capture of more":                     "UPDATE public.operations SET amount_minor = amount_minor + 1" + ofHold,
+		"a capture sent under another key":      "UPDATE public.operations SET outbound_key = gen_random_uuid()" + ofHold,
+		"a capture without a key":               "UPDATE public.operations SET key_hash = NULL" + ofHold,
+		"a follow-up that ended, again":         "UPDATE public.operations SET state = 'PENDING', ended_at = NULL, due_at = now()" + ended,
+		"a follow-up that ended, attempted":     "UPDATE public.operations SET attempts = 7" + ended,
+		"a follow-up that ended, cancelled too": "UPDATE public.operations SET state = 'REJECTED', code = 'X', cancelled = true" + ended,
+		"a cancelled capture":                   "UPDATE public.operations SET cancelled = true" + ofHold,
+		"a follow-up deleted":                   "DELETE FROM public.operations" + ended,
+		"all follow-ups deleted":                "TRUNCATE public.operations CASCADE",
+		"a second end of a hold":                secondEnd,
+		"a second follow-up of a key": `INSERT INTO public.operations (id, kind, payment_id, outbound_key, caller, key_hash, fingerprint, account, amount_minor, currency, state, created_at, due_at)
+			SELECT gen_random_uuid(), kind, payment_id, gen_random_uuid(), caller, key_hash, fingerprint, account, amount_minor, currency, 'PENDING', created_at, now()
+			FROM public.operations` + ended,
+		"a call rewritten":                       "UPDATE public.wallet_calls SET outcome = 'rejected'",
+		"a call twice":                           "INSERT INTO public.wallet_calls SELECT * FROM public.wallet_calls",
+		"a note rewritten":                       "UPDATE public.operator_notes SET operator = 'eve'",
+		"a note deleted":                         "DELETE FROM public.operator_notes",
+		"a note without a reason":                "INSERT INTO public.operator_notes SELECT gen_random_uuid(), operation_id, at, operator, action, '' FROM public.operator_notes",
+		"a note about nothing":                   "INSERT INTO public.operator_notes SELECT gen_random_uuid(), gen_random_uuid(), at, operator, action, note FROM public.operator_notes",
 		"a second low-water mark":                "INSERT INTO public.recovery VALUES (false, now())",
 		"the low-water mark beside the only one": "INSERT INTO public.recovery VALUES (true, now())",
 	} {

@@ -45,34 +45,72 @@ RETURNING id, created_at`
 	// claimed reads the row that was in the way of a claim. It is a statement of its
 	// own because the snapshot of the insert may be older than that row's commit, and
 	// would show nothing in exactly the race that this exists for.
+	// Whether it was cancelled is asked of an approval only: nothing else reverses one
+	// than a cancel by key, or takes note of one in the hold's own release.
 	claimed = `
-SELECT ` + paymentColumns + `, fingerprint, ` + overdue + `
+SELECT ` + paymentColumns + `, fingerprint, ` + overdue + `,
+       state = 'APPROVED' AND EXISTS (
+           SELECT FROM public.operations AS o WHERE o.payment_id = payments.id AND (o.kind = 'reversal' OR o.cancelled))
 FROM public.payments
 WHERE key_hash = @key_hash::bytea AND caller = @caller::text AND operation = @operation::text`
 
 	// overdue is the one rule for when a payment is recovered, by the database's clock.
 	overdue = `(state = 'IN_FLIGHT' AND created_at < clock_timestamp() - @horizon::interval)`
 
-	// decide stores a decision where there is none yet: state moves forward once,
-	// whoever comes first. It touches no column of an index.
-	decide = `
+	// paymentColumnsOfP are paymentColumns of a payment that is joined as p.
+	paymentColumnsOfP = `
+p.id, p.caller, p.operation, p.account, p.amount_minor, p.currency, p.till_reference, p.metadata,
+p.reference, p.state, p.code, p.wallet_id, p.created_at, p.decided_at`
+
+	// decidePayment stores a decision where there is none yet: state moves forward
+	// once, whoever comes first. It touches no column of an index.
+	decidePayment = `
 UPDATE public.payments
 SET state = @state::text, code = @code::text, wallet_id = @wallet_id::text, decided_at = clock_timestamp()
 WHERE id = @id::uuid AND state = 'IN_FLIGHT'
 RETURNING ` + paymentColumns
 
+	// decide is that, and the wallet calls that led to it in the same statement: no
+	// commit of their own, and they are known even where somebody else has decided.
+	decide = `
+WITH decided AS (` + decidePayment + `),
+made AS (` + decisionCalls + `)
+SELECT ` + paymentColumns + ` FROM decided`
+
 	// decideAndReverse is decide with the reversal's row in the same statement: a
 	// decline whose reversal was lost would keep a customer's money.
 	decideAndReverse = `
-WITH decided AS (` + decide + `),
-reversal AS (` + reverseDecided + `)
+WITH decided AS (` + decidePayment + `),
+reversal AS (` + reverseDecided + `),
+made AS (` + decisionCalls + `)
 SELECT ` + paymentColumns + ` FROM decided`
 
+	// decisionCalls are the calls that a handler made, under a fence of 0: there is no
+	// lease. Whoever decides twice made them once.
+	decisionCalls = `
+INSERT INTO public.wallet_calls (` + callColumns + `)
+SELECT p.id, 0, c.n, 1, ` + callValues + `
+FROM public.payments AS p CROSS JOIN ` + calls + `
+WHERE p.id = @id::uuid
+ON CONFLICT DO NOTHING`
+
+	// calls are wallet calls as arrays, one element each, and callValues what is stored
+	// of them. When a call began is told by how long ago that was: the process knows
+	// durations, the time is the database's.
+	callColumns = `subject_id, fence, n, attempt, call, outcome, reason, status, at, took`
+	callValues  = `c.call, c.outcome, c.reason, nullif(c.status, 0),
+       clock_timestamp() - c.ago * interval '1 microsecond', c.took * interval '1 microsecond'`
+	calls = `unnest(@calls::text[], @outcomes::text[], @reasons::text[], @statuses::int[], @agos::bigint[], @tooks::bigint[])
+    WITH ORDINALITY AS c(call, outcome, reason, status, ago, took, n)`
+
 	// reverseDecided writes the reversal of each payment in the CTE `decided`. The
-	// outbound key is derived, so there can only be one, whenever it is sent.
+	// outbound key is derived, so there can only be one, whenever it is sent. It is
+	// due at once, and begins by looking.
 	reverseDecided = `
-INSERT INTO public.operations (id, kind, payment_id, outbound_key, state, created_at, due_at)
-SELECT public.uuid_v7(decided_at), 'reversal', id, public.reversal_reference(reference), 'PENDING', decided_at, decided_at
+INSERT INTO public.operations (
+    id, kind, payment_id, outbound_key, reverses, account, amount_minor, currency, state, turn, created_at, due_at, tried_from)
+SELECT public.uuid_v7(decided_at), 'reversal', id, public.reversal_reference(reference), reference,
+       account, amount_minor, currency, 'PENDING', 'LOOKUP', decided_at, decided_at, decided_at
 FROM decided`
 
 	// recoverOne declines one payment that somebody met, if it is overdue; of several
@@ -103,8 +141,7 @@ UPDATE public.payments AS p
 SET state = 'DECLINED', code = 'WALLET_TIMEOUT', decided_at = clock_timestamp()
 FROM undecided
 WHERE p.id = undecided.id AND p.state = 'IN_FLIGHT'
-RETURNING p.id, p.caller, p.operation, p.account, p.amount_minor, p.currency, p.till_reference, p.metadata,
-          p.reference, p.state, p.code, p.wallet_id, p.created_at, p.decided_at),
+RETURNING ` + paymentColumnsOfP + `),
 reversal AS (` + reverseDecided + `)
 SELECT ` + paymentColumns + ` FROM decided`
 
@@ -152,32 +189,6 @@ WHERE key_hash = @key_hash::bytea AND caller = @caller::text AND operation = @op
 SELECT ` + paymentColumns + `
 FROM public.payments
 WHERE id = @id::uuid`
-
-	// The follow-ups of a payment, oldest first; ids are in the order of time.
-	followUpsByID = `
-SELECT o.id, o.kind, o.payment_id, o.state, o.code, o.created_at, o.ended_at
-FROM public.operations AS o
-JOIN public.payments AS p ON p.id = o.payment_id
-WHERE p.id = @id::uuid AND p.caller = @caller::text
-ORDER BY o.created_at, o.id`
-
-	followUpsByKey = `
-SELECT o.id, o.kind, o.payment_id, o.state, o.code, o.created_at, o.ended_at
-FROM public.operations AS o
-JOIN public.payments AS p ON p.id = o.payment_id
-WHERE p.key_hash = @key_hash::bytea AND p.caller = @caller::text AND p.operation = @operation::text
-ORDER BY o.created_at, o.id`
-
-	// openReversals is the money that is declined and not yet proven to be back. A sum
-	// beyond 64 bits is cut: a gauge that stops is better than one that fails.
-	openReversals = `
-SELECT p.currency, count(*), least(sum(p.amount_minor), 9223372036854775807)::bigint,
-       greatest(clock_timestamp() - min(o.created_at), interval '0')
-FROM public.operations AS o
-JOIN public.payments AS p ON p.id = o.payment_id
-WHERE o.kind = 'reversal' AND o.state = 'PENDING' AND p.currency IS NOT NULL
-GROUP BY p.currency
-ORDER BY p.currency`
 
 	// writable asks what a claim would run into.
 	writable = `SELECT NOT pg_catalog.pg_is_in_recovery() AND current_setting('default_transaction_read_only') = 'off'`

@@ -49,6 +49,16 @@ var (
 		[]string{"operation", "kind"},
 		"Requests whose key is in flight, or was used for a different request.",
 	}
+	followUpsAccepted = Metric{
+		"safeledger_follow_ups_accepted_total", "counter",
+		[]string{"kind"},
+		"Credits, captures and releases that tills have handed to the queue. Reversals are made with the decision that they undo.",
+	}
+	cancels = Metric{
+		"safeledger_cancels_total", "counter",
+		[]string{"operation"},
+		"Cancels by key that were answered with 200, repeats included: tills whose answer got lost.",
+	}
 	outcomesUnknown = Metric{
 		"safeledger_outcomes_unknown_total", "counter",
 		[]string{"operation"},
@@ -125,10 +135,11 @@ var (
 // of the process (process_…) are served besides.
 func Catalogue() []Metric {
 	return []Metric{
-		decisions, decisionDuration, decisionTimeLeft, decisionsLate, replays, keyConflicts, outcomesUnknown,
+		decisions, decisionDuration, decisionTimeLeft, decisionsLate, replays, keyConflicts, followUpsAccepted, cancels, outcomesUnknown,
 		gateRefused, gateInFlight, recoveredPayments,
 		walletCalls, walletCallDuration, walletInFlight, breakerState, breakerTransitions,
-		followUpsOpen, followUpsOpenAmount, followUpsOpenAge, followUpsRead,
+		followUpsOpen, followUpsOpenAmount, followUpsOpenAge, followUpsRead, followUpsEnded,
+		queueAttempts, queueRetries, queueRetryTokens, queueTakenOver, queueFenced, queueLateApplies, queueDuplicates,
 		buildInfo,
 	}
 }

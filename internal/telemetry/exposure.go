@@ -10,10 +10,10 @@ import (
 	"github.com/safeledger/safeledger/internal/payment"
 )
 
-// SetReversals shows what is not settled, as it was just read from the ledger:
+// SetExposures shows what is not settled, as it was just read from the ledger:
 // open is all of it. What was shown before and is not in it any more goes to 0
 // and stays there, so that a graph comes down instead of breaking off.
-func (m *Metrics) SetReversals(open []payment.Exposure) { m.exposure.set(open, time.Now()) }
+func (m *Metrics) SetExposures(open []payment.Exposure) { m.exposure.set(open, time.Now()) }
 
 // exposure collects the last reading of what is open.
 type exposure struct {

@@ -27,6 +27,9 @@ var (
 		string(payment.Debit), string(payment.Hold),
 		string(payment.Credit), string(payment.Capture), string(payment.Release), string(payment.Reversal),
 	}
+	// acceptable are the follow-ups that tills ask for.
+	acceptable = []string{string(payment.Credit), string(payment.Capture), string(payment.Release)}
+
 	states = []string{string(payment.Approved), string(payment.Declined), string(payment.InFlight)}
 
 	// codes are ours and those that contract section 3 names; OTHER, the codes
@@ -99,6 +102,7 @@ func allResults() []result {
 		{true, payment.NotFound.String(), payment.ReasonVerdict},
 		{true, payment.NoEvidence.String(), payment.ReasonPending},
 		{true, payment.NoEvidence.String(), payment.ReasonNotFoundUnproven},
+		{true, payment.NoEvidence.String(), payment.ReasonVerdict}, // a 4xx with the wallet's code
 		{true, payment.NoEvidence.String(), payment.ReasonNoVerdict},
 	}
 	for _, class := range []payment.Class{payment.Success, payment.Rejected, payment.Unavailable, payment.Ambiguous} {

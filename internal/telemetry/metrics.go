@@ -24,6 +24,8 @@ type Metrics struct {
 	late             *prometheus.CounterVec
 	replays          *prometheus.CounterVec
 	keyConflicts     *prometheus.CounterVec
+	accepted         *prometheus.CounterVec
+	cancels          *prometheus.CounterVec
 	outcomesUnknown  *prometheus.CounterVec
 	refused          *prometheus.CounterVec
 	recovered        prometheus.Counter
@@ -31,6 +33,8 @@ type Metrics struct {
 	walletCalls        *prometheus.CounterVec
 	walletDuration     *prometheus.HistogramVec
 	breakerTransitions *prometheus.CounterVec
+
+	queueMetrics
 
 	watched  atomic.Pointer[watched]
 	exposure exposure
@@ -47,6 +51,8 @@ func New(registry prometheus.Registerer, version, commit string) *Metrics {
 		late:             counters(decisionsLate),
 		replays:          counters(replays),
 		keyConflicts:     counters(keyConflicts),
+		accepted:         counters(followUpsAccepted),
+		cancels:          counters(cancels),
 		outcomesUnknown:  counters(outcomesUnknown),
 		refused:          counters(gateRefused),
 		recovered:        counters(recoveredPayments).WithLabelValues(),
@@ -55,13 +61,14 @@ func New(registry prometheus.Registerer, version, commit string) *Metrics {
 		walletDuration:     histograms(walletCallDuration, walletBuckets),
 		breakerTransitions: counters(breakerTransitions),
 	}
+	m.queueMetrics = newQueueMetrics(registry)
 	m.exposure.known = make(map[exposureLabels]bool)
 
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: buildInfo.Name, Help: buildInfo.Help}, buildInfo.Labels)
 	build.WithLabelValues(version, commit).Set(1)
 
 	registry.MustRegister(
-		m.decisions, m.decisionDuration, m.timeLeft, m.late, m.replays, m.keyConflicts, m.outcomesUnknown,
+		m.decisions, m.decisionDuration, m.timeLeft, m.late, m.replays, m.keyConflicts, m.accepted, m.cancels, m.outcomesUnknown,
 		m.refused, m.recovered, m.walletCalls, m.walletDuration, m.breakerTransitions,
 		&m.exposure, inFlight{&m.watched}, build,
 		collectors.NewGoCollector(),
@@ -81,8 +88,12 @@ func (m *Metrics) begin() {
 			m.decisions.WithLabelValues(op, string(payment.Declined), code)
 		}
 		m.late.WithLabelValues(op)
+		m.cancels.WithLabelValues(op)
 		m.decisionDuration.WithLabelValues(op)
 		m.timeLeft.WithLabelValues(op)
+	}
+	for _, kind := range acceptable {
+		m.accepted.WithLabelValues(kind)
 	}
 	for _, op := range operations {
 		m.replays.WithLabelValues(op)
@@ -138,6 +149,24 @@ func (m *Metrics) KeyConflict(op payment.Operation, kind string) {
 	m.keyConflicts.WithLabelValues(known(operations, string(op)), known(conflictKinds, kind)).Inc()
 }
 
+// Accepted counts a follow-up that a till has handed to the queue.
+func (m *Metrics) Accepted(kind payment.Operation) {
+	m.accepted.WithLabelValues(known(operations, string(kind))).Inc()
+}
+
+// Cancelled counts a cancel by key, of a debit or a hold, that did what it was
+// asked for.
+func (m *Metrics) Cancelled(op payment.Operation) {
+	m.cancels.WithLabelValues(known(operations, string(op))).Inc()
+}
+
+// NotSent counts a decision for which the wallet's lane was not even entered, for
+// lack of a place or of time, among the calls of that lane: the lane itself knows
+// nothing of it, and the wallet's calls would not add up to the decisions.
+func (m *Metrics) NotSent(op payment.Operation, reason payment.Reason) {
+	m.WalletCall("decision", string(op), payment.Unavailable.String(), reason, 0)
+}
+
 // OutcomeUnknown counts a request whose own storage failed, so that it was
 // answered OUTCOME_UNKNOWN and recovery decides.
 func (m *Metrics) OutcomeUnknown(op payment.Operation) {
@@ -173,18 +202,19 @@ func (m *Metrics) BreakerChanged(breaker, state string) {
 
 // WatchInFlight names what is asked whenever the metrics are read: how many
 // requests the gate has admitted, how many calls each lane has in flight, and
-// the state of each breaker. A breaker goes from open to half-open only when it
+// the state of each breaker, and what is left in the retry budget. A breaker goes from open to half-open only when it
 // is asked, so a gauge that was set on changes would show it open for as long as
-// nobody pays. A process without a gate gives nil. The functions must be safe
-// for concurrent use.
-func (m *Metrics) WatchInFlight(gate func() int, lanes map[string]func() int, breakers map[string]func() string) {
-	m.watched.Store(&watched{gate, lanes, breakers})
+// nobody pays. A process without a gate or a queue gives nil. The functions must
+// be safe for concurrent use.
+func (m *Metrics) WatchInFlight(gate func() int, lanes map[string]func() int, breakers map[string]func() string, retryTokens func() float64) {
+	m.watched.Store(&watched{gate, lanes, breakers, retryTokens})
 }
 
 type watched struct {
-	gate     func() int
-	lanes    map[string]func() int
-	breakers map[string]func() string
+	gate        func() int
+	lanes       map[string]func() int
+	breakers    map[string]func() string
+	retryTokens func() float64
 }
 
 // inFlight collects what WatchInFlight was given.
@@ -194,6 +224,7 @@ func (inFlight) Describe(descs chan<- *prometheus.Desc) {
 	descs <- gateInFlight.desc()
 	descs <- walletInFlight.desc()
 	descs <- breakerState.desc()
+	descs <- queueRetryTokens.desc()
 }
 
 func (c inFlight) Collect(metrics chan<- prometheus.Metric) {
@@ -203,6 +234,9 @@ func (c inFlight) Collect(metrics chan<- prometheus.Metric) {
 	}
 	if w.gate != nil {
 		metrics <- gauge(gateInFlight, float64(w.gate()))
+	}
+	if w.retryTokens != nil {
+		metrics <- gauge(queueRetryTokens, w.retryTokens())
 	}
 	for lane, count := range w.lanes {
 		metrics <- gauge(walletInFlight, float64(count()), lane)

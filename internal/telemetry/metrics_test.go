@@ -90,10 +90,13 @@ func TestSeriesDoNotGrowWithWhatOthersSend(t *testing.T) {
 			m.Replay(payment.Operation(odd))
 			m.KeyConflict(payment.Debit, odd)
 			m.OutcomeUnknown(payment.Operation(odd))
+			m.Accepted(payment.Operation(odd))
+			m.Cancelled(payment.Operation(odd))
+			m.NotSent(payment.Operation(odd), payment.Reason(odd))
 			m.Refused(odd)
 			m.WalletCall(odd, odd, odd, payment.Reason(odd), time.Second)
 			m.BreakerChanged(odd, odd)
-			m.SetReversals([]payment.Exposure{
+			m.SetExposures([]payment.Exposure{
 				{Kind: payment.Operation(odd), State: payment.FollowUpState(odd), Currency: odd, Count: 1},
 				{Kind: payment.Reversal, State: payment.Pending, Currency: "", Count: 1},
 				{Kind: payment.Reversal, State: payment.Pending, Currency: "eur", Count: 1},
@@ -131,6 +134,8 @@ func TestWhatAnAlertWaitsForIsThereFromTheStart(t *testing.T) {
 		`safeledger_outcomes_unknown_total{operation="debit"}`,
 		`safeledger_key_conflicts_total{kind="mismatch",operation="hold"}`,
 		`safeledger_replays_total{operation="debit"}`,
+		`safeledger_follow_ups_accepted_total{kind="credit"}`,
+		`safeledger_cancels_total{operation="hold"}`,
 		`safeledger_gate_refused_total{reason="OVERLOADED"}`,
 		`safeledger_payments_recovered_total`,
 		`safeledger_wallet_calls_total{call="debit",lane="decision",outcome="success",reason="duplicate"}`,
@@ -197,6 +202,22 @@ func TestEventsAreCountedUnderTheirLabels(t *testing.T) {
 				`safeledger_replays_total{operation="debit"}`:                        1,
 				`safeledger_key_conflicts_total{kind="in_flight",operation="debit"}`: 1,
 				`safeledger_outcomes_unknown_total{operation="debit"}`:               1,
+			},
+		},
+		{
+			"a follow-up and a cancel",
+			func(m *Metrics) { m.Accepted(payment.Capture); m.Cancelled(payment.Hold) },
+			map[string]float64{
+				`safeledger_follow_ups_accepted_total{kind="capture"}`: 1,
+				`safeledger_cancels_total{operation="hold"}`:           1,
+			},
+		},
+		{
+			// It took no time that says anything about the wallet, hence no duration.
+			"a decision for which there was no place",
+			func(m *Metrics) { m.NotSent(payment.Debit, payment.ReasonBulkheadFull) },
+			map[string]float64{
+				`safeledger_wallet_calls_total{call="debit",lane="decision",outcome="unavailable",reason="bulkhead_full"}`: 1,
 			},
 		},
 		{
@@ -331,17 +352,19 @@ func TestStatesAreAskedForAtEachScrape(t *testing.T) {
 			m.BreakerChanged("decision", "half-open") // as a breaker does that is asked when its time is up
 			return state
 		}},
+		func() float64 { return 9.5 },
 	)
 	show := func() map[string]float64 {
 		all := series(t, registry)
 		maps.DeleteFunc(all, func(name string, _ float64) bool {
-			return !strings.Contains(name, "_in_flight") && !strings.HasPrefix(name, "safeledger_breaker_state") ||
+			return !strings.Contains(name, "_in_flight") && !strings.HasPrefix(name, "safeledger_breaker_state") && name != queueRetryTokens.Name ||
 				strings.HasPrefix(name, "safeledger_key_")
 		})
 		return all
 	}
 	want := map[string]float64{
 		`safeledger_gate_in_flight`:                                      7,
+		`safeledger_queue_retry_tokens`:                                  9.5,
 		`safeledger_wallet_in_flight{lane="decision"}`:                   3,
 		`safeledger_wallet_in_flight{lane="worker"}`:                     0,
 		`safeledger_breaker_state{breaker="decision",state="closed"}`:    0,
@@ -358,8 +381,8 @@ func TestStatesAreAskedForAtEachScrape(t *testing.T) {
 	if diff := cmp.Diff(want, show()); diff != "" {
 		t.Errorf("second scrape (-want +got):\n%s", diff)
 	}
-	// A worker has no gate.
-	m.WatchInFlight(nil, nil, nil)
+	// A worker has no gate, and an API replica no queue.
+	m.WatchInFlight(nil, nil, nil, nil)
 	if diff := cmp.Diff(map[string]float64{}, show()); diff != "" {
 		t.Errorf("with nothing to ask (-want +got):\n%s", diff)
 	}
@@ -380,7 +403,7 @@ func TestSettledMoneyComesDownToZero(t *testing.T) {
 	if got := show(); len(got) != 0 {
 		t.Errorf("before anything was read there are %v", got)
 	}
-	m.SetReversals([]payment.Exposure{
+	m.SetExposures([]payment.Exposure{
 		{Kind: payment.Reversal, State: payment.Pending, Currency: "EUR", Count: 2, AmountMinor: 1500, OldestAge: 90 * time.Second},
 		{Kind: payment.Reversal, State: payment.Parked, Currency: "JPY", Count: 1, AmountMinor: 500, OldestAge: 80 * time.Hour},
 		{Kind: payment.Reversal, State: payment.Pending, Currency: "XXA", Count: 1, AmountMinor: 7, OldestAge: time.Second},
@@ -403,7 +426,7 @@ func TestSettledMoneyComesDownToZero(t *testing.T) {
 	if diff := cmp.Diff(want, show()); diff != "" {
 		t.Errorf("first reading (-want +got):\n%s", diff)
 	}
-	m.SetReversals(nil)
+	m.SetExposures(nil)
 	for name := range want {
 		want[name] = 0
 	}
@@ -471,12 +494,51 @@ func TestNamesFollowPrometheusConventions(t *testing.T) {
 	}
 }
 
+// The queue tells what only it can know, under labels that cannot grow: a newer
+// release's kind or a new state is OTHER.
+func TestTheQueuesEventsAreCounted(t *testing.T) {
+	t.Parallel()
+	m, registry := setup(t)
+	m.Attempt(payment.Credit, payment.Unavailable, payment.ReasonStatus503)
+	m.Attempt("refund", payment.Class(99), "because")
+	m.RetryGranted()
+	m.RetryRefused()
+	m.RetryRefused()
+	m.TakenOver(payment.Capture)
+	m.Fenced(payment.Release)
+	m.LateApply(payment.Debit)
+	m.DuplicateOnFirstSend("credit")
+	m.Ended(payment.Reversal, payment.Parked)
+	m.Ended("refund", "GONE")
+	want := map[string]float64{
+		`safeledger_queue_attempts_total{kind="credit",outcome="unavailable",reason="status_503"}`: 1,
+		`safeledger_queue_attempts_total{kind="OTHER",outcome="OTHER",reason="OTHER"}`:             1,
+		`safeledger_queue_retries_total{budget="granted"}`:                                         1,
+		`safeledger_queue_retries_total{budget="refused"}`:                                         2,
+		`safeledger_queue_leases_lost_total{kind="capture"}`:                                       1,
+		`safeledger_queue_fenced_writes_total{kind="release"}`:                                     1,
+		`safeledger_queue_late_applies_total{operation="debit"}`:                                   1,
+		`safeledger_queue_duplicates_on_first_send_total{kind="credit"}`:                           1,
+		`safeledger_follow_ups_ended_total{kind="reversal",state="PARKED"}`:                        1,
+		`safeledger_follow_ups_ended_total{kind="OTHER",state="OTHER"}`:                            1,
+	}
+	got := series(t, registry)
+	maps.DeleteFunc(got, func(name string, value float64) bool {
+		return value == 0 || !strings.HasPrefix(name, "safeledger_queue_") && !strings.HasPrefix(name, "safeledger_follow_ups_ended")
+	})
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 // exercise makes every metric have a series.
 func exercise(m *Metrics) {
 	m.Decision(payment.Debit, payment.Approved, "", time.Second, -time.Second)
 	m.WalletCall("decision", "debit", payment.Success.String(), payment.ReasonApplied, time.Second)
-	m.SetReversals([]payment.Exposure{{Kind: payment.Reversal, State: payment.Pending, Currency: "EUR"}})
+	m.SetExposures([]payment.Exposure{{Kind: payment.Reversal, State: payment.Pending, Currency: "EUR"}})
 	m.WatchInFlight(func() int { return 0 },
 		map[string]func() int{"decision": func() int { return 0 }},
-		map[string]func() string{"decision": func() string { return "closed" }})
+		map[string]func() string{"decision": func() string { return "closed" }},
+		func() float64 { return 10 })
+	m.Attempt(payment.Reversal, payment.Success, payment.ReasonApplied)
 }

@@ -262,8 +262,11 @@ func (e *events) OutcomeUnknown(payment.Operation) {
 func (e *events) WalletCall(string, string, string, payment.Reason, time.Duration) {}
 func (e *events) Decision(payment.Operation, payment.State, payment.Code, time.Duration, time.Duration) {
 }
-func (e *events) Replay(payment.Operation)              {}
-func (e *events) KeyConflict(payment.Operation, string) {}
+func (e *events) Replay(payment.Operation)                  {}
+func (e *events) KeyConflict(payment.Operation, string)     {}
+func (e *events) Accepted(payment.Operation)                {}
+func (e *events) Cancelled(payment.Operation)               {}
+func (e *events) NotSent(payment.Operation, payment.Reason) {}
 
 // slowly is a ledger fault that holds a step up for d, or until its caller's time is up.
 func slowly(at memory.Step, d time.Duration) memory.Fault {

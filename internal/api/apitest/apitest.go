@@ -47,7 +47,7 @@ var compiled = sync.OnceValues(func() (validator.Validator, error) {
 		// A member or field that is not in the document is an error too; the names of
 		// metadata are the till's.
 		config.WithStrictMode(),
-		config.WithStrictIgnorePaths("$.body.metadata.*"),
+		config.WithStrictIgnorePaths("$.body.metadata.*", "$.body.followUps[*].metadata.*"),
 	)
 	if len(errs) > 0 {
 		return nil, stderrors.Join(errs...)
@@ -149,10 +149,17 @@ func (c *Checker) Check(r *http.Request, sent []byte, response *http.Response, b
 // taken reports whether an answer says that its request was in order.
 func taken(status int, code string) bool {
 	switch status {
-	case http.StatusOK, http.StatusCreated, http.StatusPaymentRequired, http.StatusFailedDependency, http.StatusConflict:
+	case http.StatusOK, http.StatusCreated, http.StatusAccepted,
+		http.StatusPaymentRequired, http.StatusFailedDependency, http.StatusConflict:
 		return true
 	}
-	return code == "IDEMPOTENCY_KEY_REUSED" || code == "OUTCOME_UNKNOWN" || code == "STORAGE_UNAVAILABLE"
+	switch code {
+	case "IDEMPOTENCY_KEY_REUSED", "OUTCOME_UNKNOWN", "STORAGE_UNAVAILABLE",
+		"AMOUNT_EXCEEDS_HOLD", "AMOUNT_EXCEEDS_DEBIT", "AMOUNT_EXCEEDS_CAPTURE", "CURRENCY_MISMATCH", "ACCOUNT_MISMATCH",
+		"HOLD_NOT_FOUND", "DEBIT_NOT_FOUND", "OPERATION_NOT_FOUND", "PAYMENT_NOT_FOUND", "PAYMENT_NOT_YET_DECIDED":
+		return true
+	}
+	return false
 }
 
 func gateRefused(code string) bool {
@@ -163,14 +170,22 @@ func gateRefused(code string) bool {
 // would look to it like a further segment of the path.
 func documentedForm(r *http.Request, sent []byte) *http.Request {
 	form := r.Clone(r.Context())
-	form.Body = io.NopCloser(bytes.NewReader(sent))
-	form.ContentLength = int64(len(sent))
-	if escaped := r.URL.EscapedPath(); strings.HasPrefix(escaped, "/payments/by-key/") {
+	if escaped := r.URL.EscapedPath(); strings.Contains(escaped, "/by-key/") {
 		escaped = regexp.MustCompile(`(?i)%2f`).ReplaceAllString(escaped, "-")
-		if form, err := http.NewRequestWithContext(r.Context(), r.Method, "http://till"+escaped, http.NoBody); err == nil {
-			form.Header = r.Header.Clone()
-			return form
+		if other, err := http.NewRequestWithContext(r.Context(), r.Method, "http://till"+escaped, http.NoBody); err == nil {
+			other.Header = r.Header.Clone()
+			form = other
 		}
+	}
+	if strings.HasSuffix(r.URL.Path, "/cancel") {
+		// Clients add it to every POST; the document has nothing to say of it there.
+		form.Header.Del("Idempotency-Key")
+	}
+	form.Body = io.NopCloser(bytes.NewReader(sent))
+	if form.ContentLength = int64(len(sent)); len(sent) == 0 {
+		// Where there is no body, its media type says nothing.
+		form.Body = http.NoBody
+		form.Header.Del("Content-Type")
 	}
 	return form
 }
@@ -229,13 +244,16 @@ func Rules(method string, response *http.Response, body []byte) (broken []string
 		}
 	}
 
-	decided := status == http.StatusCreated || status == http.StatusPaymentRequired || status == http.StatusFailedDependency
+	stored := slices.Contains([]int{
+		http.StatusCreated, http.StatusAccepted, http.StatusPaymentRequired, http.StatusFailedDependency,
+	}, status)
 	switch replayed := h.Values("Idempotency-Replayed"); {
 	case len(replayed) == 0:
-	case !decided || len(replayed) != 1 || replayed[0] != "true":
+	case !stored || len(replayed) != 1 || replayed[0] != "true":
 		fail("Idempotency-Replayed %q", replayed)
 	}
-	if location := h.Get("Location"); (status == http.StatusCreated) != (location != "") {
+	prefix := map[int]string{http.StatusCreated: "/payments/", http.StatusAccepted: "/operations/"}[status]
+	if location := h.Get("Location"); (prefix != "") != (location != "") || !strings.HasPrefix(location, prefix) {
 		fail("Location %q", location)
 	}
 	if status == http.StatusUnauthorized && !strings.HasPrefix(h.Get("WWW-Authenticate"), "Bearer") {

@@ -55,6 +55,10 @@ func TestTheRulesCatchWhatTheyAreFor(t *testing.T) {
 		"401 without a challenge":        {answer{401, header(), problem("401", "UNAUTHENTICATED")}, "WWW-Authenticate"},
 		"405 without Allow":              {answer{405, header(), problem("405", "METHOD_NOT_ALLOWED")}, "Allow"},
 		"201 without a Location":         {answer{201, header("Content-Type", "application/json"), "{}"}, "Location"},
+		"202 without a Location":         {answer{202, header("Content-Type", "application/json"), "{}"}, "Location"},
+		"202 that points to a payment":   {answer{202, header("Content-Type", "application/json", "Location", "/payments/x"), "{}"}, "Location"},
+		"202 in order":                   {answer{202, header("Content-Type", "application/json", "Location", "/operations/x", "Idempotency-Replayed", "true"), "{}"}, ""},
+		"state in conflict, Retry-After": {answer{409, header("Retry-After", "1"), problem("409", "HOLD_NOT_ACTIVE")}, "Retry-After"},
 		"a replay that is none":          {answer{409, header("Retry-After", "1", "Idempotency-Replayed", "true"), problem("409", "REQUEST_IN_FLIGHT")}, "Idempotency-Replayed"},
 		"a replay marked false":          {answer{402, header("Idempotency-Replayed", "false"), problem("402", "DECLINED")}, "Idempotency-Replayed"},
 	} {

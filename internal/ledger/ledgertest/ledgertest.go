@@ -24,7 +24,16 @@ type Ledger interface {
 	PaymentByID(ctx context.Context, caller string, id uuid.UUID) (payment.Payment, bool, error)
 	PaymentByKey(ctx context.Context, caller string, op payment.Operation, key payment.Key) (payment.Payment, bool, error)
 	Recover(ctx context.Context) (int, error)
-	OpenReversals(ctx context.Context) ([]payment.Exposure, error)
+	Exposures(ctx context.Context) ([]payment.Exposure, error)
+
+	Accept(ctx context.Context, req payment.FollowUpRequest) (payment.Acceptance, error)
+	CancelByKey(ctx context.Context, caller string, op payment.Operation, key payment.Key, original *payment.Request) (payment.Cancellation, error)
+	OperationByID(ctx context.Context, caller string, id uuid.UUID) (payment.FollowUp, bool, error)
+	OperationByKey(ctx context.Context, caller string, kind payment.Operation, key payment.Key) (payment.FollowUp, bool, error)
+
+	// End ends a follow-up as the queue would. A ledger need not have it for anybody
+	// but this suite.
+	End(ctx context.Context, id uuid.UUID, state payment.FollowUpState, code payment.Code, walletID string) error
 }
 
 // Open makes an empty ledger that recovers what is in flight for longer than
@@ -76,8 +85,26 @@ func Run(t *testing.T, open Open) {
 		{"SweepDeclinesTheOverdueOnce", sweepDeclinesTheOverdueOnce},
 		{"WhoeverMeetsTheOverdueDeclinesIt", whoeverMeetsTheOverdue},
 		{"DecisionAndRecoveryHaveOneWinner", decisionAndRecoveryHaveOneWinner},
-		{"OpenReversalsAreSummedByCurrency", openReversalsAreSummed},
+		{"OpenMoneyIsSummedByKindStateAndCurrency", openMoneyIsSummed},
 		{"IDsAreInTheOrderOfCreation", idsAreInOrder},
+		{"AcceptedFollowUpIsWhatWasAsked", acceptedFollowUpIsWhatWasAsked},
+		{"AcceptedKeyIsReplayedOrRefused", acceptedKeyIsReplayedOrRefused},
+		{"OneOfManyAcceptsOwnsTheKey", oneOfManyAcceptsOwnsTheKey},
+		{"PaymentTakesWhatItCan", paymentTakesWhatItCan},
+		{"ValuesMustFitThePayment", valuesMustFitThePayment},
+		{"HoldEndsOnce", holdEndsOnce},
+		{"CreditsNeverExceedTheirPayment", creditsNeverExceed},
+		{"FollowUpsOfOthersDoNotExist", followUpsOfOthersDoNotExist},
+		{"AcceptMeetsTheOverdue", acceptMeetsTheOverdue},
+		{"CancelOfAnUnseenKeyIsATombstone", cancelOfAnUnseenKeyIsATombstone},
+		{"CancelWithTheOriginalReverses", cancelWithTheOriginalReverses},
+		{"CancelInFlightDeclinesAndReverses", cancelInFlightDeclinesAndReverses},
+		{"CancelledApprovalIsReversedAndNotTold", cancelledApprovalIsReversedAndNotTold},
+		{"CancelOfAHoldKnowsHowItEnded", cancelOfAHoldKnowsHowItEnded},
+		{"CancelledHoldTakesNothingMore", cancelledHoldTakesNothingMore},
+		{"CancelOfADeclineIsTheDecline", cancelOfADeclineIsTheDecline},
+		{"CancelWithAnotherBodyIsRefused", cancelWithAnotherBodyIsRefused},
+		{"CancelRacesHaveOneOutcome", cancelRacesHaveOneOutcome},
 		{"WhoseTimeIsUpGetsAnError", whoseTimeIsUp},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -326,7 +353,7 @@ func reversalComesWithTheDecline(ctx context.Context, t *testing.T, open Open) {
 			}
 			want = []payment.FollowUp{{
 				ID: read.FollowUps[0].ID, Kind: payment.Reversal, PaymentID: claimed.ID,
-				State: payment.Pending, CreatedAt: decided.DecidedAt,
+				State: payment.Pending, Amount: req.Amount, CreatedAt: decided.DecidedAt,
 			}}
 		}
 		equal(t, read.FollowUps, want)
@@ -520,9 +547,9 @@ func decisionAndRecoveryHaveOneWinner(ctx context.Context, t *testing.T, open Op
 }
 
 // Money that is out and that nobody sees is found by the auditors.
-func openReversalsAreSummed(ctx context.Context, t *testing.T, open Open) {
+func openMoneyIsSummed(ctx context.Context, t *testing.T, open Open) {
 	l := open(t, never)
-	none, err := l.OpenReversals(ctx)
+	none, err := l.Exposures(ctx)
 	must(t, err)
 	if len(none) != 0 {
 		t.Errorf("open reversals of an empty ledger: %+v", none)
@@ -544,7 +571,7 @@ func openReversalsAreSummed(ctx context.Context, t *testing.T, open Open) {
 		must(t, err)
 	}
 
-	got, err := l.OpenReversals(ctx)
+	got, err := l.Exposures(ctx)
 	must(t, err)
 	for i := range got {
 		if got[i].OldestAge < 0 || got[i].OldestAge > patience {
@@ -619,7 +646,7 @@ func recoveredPayment(ctx context.Context, t *testing.T, l Ledger, p payment.Pay
 	want.State, want.Code, want.DecidedAt = payment.Declined, payment.WalletTimeout, read.DecidedAt
 	want.FollowUps = []payment.FollowUp{{
 		ID: read.FollowUps[0].ID, Kind: payment.Reversal, PaymentID: p.ID,
-		State: payment.Pending, CreatedAt: read.DecidedAt,
+		State: payment.Pending, Amount: p.Amount, CreatedAt: read.DecidedAt,
 	}}
 	equal(t, read, want)
 }

@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -30,6 +29,8 @@ const (
 	Decide
 	Read // by id or by key
 	Recover
+	Accept
+	Cancel
 )
 
 // Fault is called at a step and may wait, by the clock or for ctx, and fail it.
@@ -57,6 +58,9 @@ type Ledger struct {
 	mu    sync.Mutex
 	byKey map[identity]*row
 	byID  map[uuid.UUID]*row
+
+	followUpByKey map[identity]*followUp
+	followUps     []*followUp // oldest first
 }
 
 // identity is the unique constraint of contract section 1.
@@ -67,8 +71,9 @@ type identity struct {
 }
 
 type row struct {
-	payment     payment.Payment // with its FollowUps
+	payment     payment.Payment
 	fingerprint payment.Fingerprint
+	followUps   []*followUp // oldest first
 }
 
 // New makes an empty Ledger.
@@ -76,7 +81,9 @@ func New(config Config) *Ledger {
 	if config.Recovered == nil {
 		config.Recovered = func(context.Context, payment.Payment) {}
 	}
-	return &Ledger{config: config, byKey: map[identity]*row{}, byID: map[uuid.UUID]*row{}}
+	return &Ledger{
+		config: config, byKey: map[identity]*row{}, byID: map[uuid.UUID]*row{}, followUpByKey: map[identity]*followUp{},
+	}
 }
 
 // Claim makes the key of req its own, or says whose it is.
@@ -113,14 +120,18 @@ func (l *Ledger) claim(ctx context.Context, req payment.Request) payment.Claim {
 		l.byKey[key], l.byID[stored.payment.ID] = stored, stored
 		return payment.Claim{Status: payment.ClaimNew, Payment: stored.answer()}
 	}
-	if stored.fingerprint != fingerprint {
+	if !stored.tombstone() && stored.fingerprint != fingerprint {
 		return payment.Claim{Status: payment.ClaimMismatch}
 	}
 	l.recoverMet(ctx, stored)
-	if stored.payment.State == payment.InFlight {
-		return payment.Claim{Status: payment.ClaimInFlight, Payment: stored.answer()}
+	status := payment.ClaimDecided
+	switch {
+	case stored.payment.State == payment.InFlight:
+		status = payment.ClaimInFlight
+	case stored.payment.State == payment.Approved && stored.cancelled():
+		status = payment.ClaimCancelled
 	}
-	return payment.Claim{Status: payment.ClaimDecided, Payment: stored.answer()}
+	return payment.Claim{Status: status, Payment: stored.answer()}
 }
 
 // Decide stores d if the payment is still in flight, and returns what is stored.
@@ -135,7 +146,7 @@ func (l *Ledger) Decide(ctx context.Context, id uuid.UUID, d payment.Decision) (
 			if err := check(d); err != nil {
 				return err
 			}
-			r.decide(d)
+			l.decide(r, d)
 		}
 		stored = r.answer()
 		return nil
@@ -179,7 +190,9 @@ func (l *Ledger) PaymentByKey(ctx context.Context, caller string, op payment.Ope
 func (l *Ledger) read(ctx context.Context, r *row) payment.Payment {
 	l.recoverMet(ctx, r)
 	p := r.answer()
-	p.FollowUps = slices.Clone(r.payment.FollowUps)
+	for _, f := range r.followUps {
+		p.FollowUps = append(p.FollowUps, f.told())
+	}
 	return p
 }
 
@@ -204,36 +217,9 @@ func (l *Ledger) recoverMet(ctx context.Context, r *row) bool {
 	if r.payment.State != payment.InFlight || !r.payment.CreatedAt.Before(now().Add(-l.config.Horizon)) {
 		return false
 	}
-	r.decide(payment.DeclineAndReverse(payment.WalletTimeout))
+	l.decide(r, payment.DeclineAndReverse(payment.WalletTimeout))
 	l.config.Recovered(ctx, r.answer())
 	return true
-}
-
-// OpenReversals is the money of reversals that are not carried out yet, by currency.
-func (l *Ledger) OpenReversals(ctx context.Context) ([]payment.Exposure, error) {
-	var exposures []payment.Exposure
-	err := l.step(ctx, Read, func() error {
-		byCurrency := map[string]payment.Exposure{}
-		for _, r := range l.byID {
-			for _, f := range r.payment.FollowUps {
-				currency := r.payment.Amount.Currency
-				e := byCurrency[currency]
-				e.Kind, e.State, e.Currency = f.Kind, f.State, currency
-				e.Count++
-				e.AmountMinor += r.payment.Amount.AmountMinor
-				e.OldestAge = max(e.OldestAge, now().Sub(f.CreatedAt))
-				byCurrency[currency] = e
-			}
-		}
-		for _, currency := range slices.Sorted(maps.Keys(byCurrency)) {
-			exposures = append(exposures, byCurrency[currency])
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("sum up the open reversals: %w", err)
-	}
-	return exposures, nil
 }
 
 // Ping reports what the faults make of a read.
@@ -280,17 +266,11 @@ func check(d payment.Decision) error {
 	return nil
 }
 
-func (r *row) decide(d payment.Decision) {
+func (l *Ledger) decide(r *row, d payment.Decision) {
 	at := now()
 	r.payment.State, r.payment.Code, r.payment.WalletID, r.payment.DecidedAt = d.State, d.Code, d.WalletID, at
 	if d.Reverse {
-		r.payment.FollowUps = append(r.payment.FollowUps, payment.FollowUp{
-			ID:        newID(at),
-			Kind:      payment.Reversal,
-			PaymentID: r.payment.ID,
-			State:     payment.Pending,
-			CreatedAt: at,
-		})
+		l.reverse(r, r.payment.Amount, at)
 	}
 }
 
@@ -299,7 +279,6 @@ func (r *row) decide(d payment.Decision) {
 func (r *row) answer() payment.Payment {
 	p := r.payment
 	p.Metadata = maps.Clone(p.Metadata)
-	p.FollowUps = nil
 	return p
 }
 

@@ -1,0 +1,139 @@
+package ledger
+
+// What hands out the work and takes it back.
+const (
+	// lease is one statement, so that what is chosen, locked and handed out is the
+	// same, and a crash in between leaves nothing half done.
+	//
+	// A lane is the rows of one kind that draw on one allowance: an index range, read
+	// from its oldest and never further than what may be handed out. What is not due
+	// yet, and what a later release has put there, is not even looked at, so the cost
+	// does not depend on how much is waiting. First attempts that were due before the
+	// breaker was last seen open are a lane of their own, which draws on the retries.
+	//
+	// SKIP LOCKED lets replicas share the lanes without waiting for each other. The
+	// row is read again when it is locked: whoever has leased it a moment ago has
+	// moved its time, and it is not due any more.
+	//
+	// A class' rows are numbered from the oldest and divided by its weight: of seven
+	// handed out four are reversals, two end holds and one is a credit, as long as
+	// there are so many. luck, once per class, is for leases of one or two, in which
+	// the credits would otherwise never have their turn.
+	//
+	// The lease sets the turn to LOOKUP: if it runs out, whoever takes over begins by
+	// asking what became of the attempt. leased_turn, which is what it was, is taken
+	// away by whoever reports: a row that still has one was never reported.
+	lease = `
+WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
+class AS MATERIALIZED (
+SELECT kind, class, weight, luck
+FROM (SELECT class, weight, random() AS luck FROM (VALUES (0, 4), (1, 2), (2, 1)) AS w (class, weight)) AS weights
+JOIN (SELECT kind, CASE kind WHEN 'reversal' THEN 0 WHEN 'capture' THEN 1 WHEN 'release' THEN 1 ELSE 2 END AS class
+      FROM unnest(@kinds::text[]) AS kind) AS kinds USING (class)),
+lane AS MATERIALIZED (
+SELECT class.kind, class.class, class.weight, class.luck, a.turn, a.allowance, a.allowed,
+       CASE WHEN a.fresh THEN broken.at ELSE '-infinity' END AS after,
+       CASE WHEN a.stale THEN broken.at ELSE clock.at END AS until
+FROM class
+CROSS JOIN clock
+CROSS JOIN (SELECT coalesce(clock.at - @backlog::interval, '-infinity') AS at FROM clock) AS broken
+CROSS JOIN (VALUES
+    ('LOOKUP', 'LOOKUP', @lookups::int, false, false),
+    ('RETRY', 'RETRY', @retries::int, false, false),
+    ('FIRST', 'RETRY', @retries::int, true, false),
+    ('FIRST', 'FIRST', @firsts::int, false, true)) AS a (turn, allowance, allowed, stale, fresh)
+WHERE a.allowed > 0 AND NOT (a.stale AND @backlog::interval IS NULL)),
+candidate AS (
+SELECT lane.class, lane.weight, lane.luck, lane.allowance, lane.allowed, o.*
+FROM lane CROSS JOIN LATERAL (
+    SELECT id, due_at, turn, leased_turn, resolve
+    FROM public.operations
+    WHERE kind = lane.kind AND turn = lane.turn AND due_at > lane.after AND due_at <= lane.until
+    ORDER BY due_at
+    LIMIT least(lane.allowed, @limit::int)
+    FOR NO KEY UPDATE SKIP LOCKED) AS o),
+fair AS (
+SELECT *, (row_number() OVER (PARTITION BY allowance, class ORDER BY due_at, id) - luck) / weight AS share
+FROM candidate),
+allowed AS (
+SELECT * FROM (SELECT *, row_number() OVER (PARTITION BY allowance ORDER BY share, class) AS n FROM fair) AS numbered
+WHERE n <= allowed),
+chosen AS (
+SELECT id, turn, allowance, leased_turn IS NOT NULL AS taken_over, resolve, place
+FROM (SELECT *, (row_number() OVER (PARTITION BY class ORDER BY due_at, id) - luck) / weight AS place FROM allowed) AS placed
+ORDER BY place, class
+LIMIT @limit::int),
+leased AS (
+UPDATE public.operations AS o
+SET due_at = clock_timestamp() + @lease::interval, fence = o.fence + 1, attempts = o.attempts + 1,
+    turn = 'LOOKUP', leased_turn = chosen.turn
+FROM chosen
+WHERE o.id = chosen.id
+RETURNING o.*, chosen.allowance, chosen.taken_over, chosen.place)
+SELECT ` + paymentColumnsOfP + `,
+       o.id, o.kind, o.fence, o.attempts, o.lookups, o.allowance, o.taken_over, o.resolve OR o.taken_over,
+       o.outbound_key, o.reverses, o.account, o.amount_minor, o.currency, o.target_id,
+       coalesce(given.back, 0)::bigint, coalesce(given.open, false), o.state,
+       greatest(clock.at - o.created_at, interval '0'), greatest(clock.at - o.tried_from, interval '0'),
+       greatest(coalesce(clock.at - o.ended_at, interval '0'), interval '0'), o.late_checks
+FROM leased AS o
+CROSS JOIN clock
+LEFT JOIN public.payments AS p ON p.id = o.payment_id
+LEFT JOIN LATERAL (
+    SELECT sum(c.amount_minor) FILTER (WHERE c.state = 'SUCCEEDED') AS back,
+           bool_or(c.state IN ('PENDING', 'PARKED')) AS open
+    FROM public.operations AS c
+    WHERE o.kind = 'reversal' AND c.payment_id = o.payment_id AND c.kind = 'credit') AS given ON true
+ORDER BY o.place`
+
+	// settle ends an attempt if its lease is still the newest and has not been reported:
+	// a worker that was overtaken, however long ago, changes nothing. What it asked the
+	// wallet is stored with it. The end of a late check is not a new end; what it
+	// has reopened is tried from now on.
+	settle = `
+WITH settled AS (
+UPDATE public.operations
+SET state = @state::text, code = @code::text, wallet_id = @wallet_id::text, park_reason = @park_reason::text,
+    ended_at = CASE WHEN @state::text IN ('PENDING', 'PARKED') THEN NULL
+                    WHEN state = 'NOT_APPLIED' AND @state::text = 'NOT_APPLIED' THEN ended_at
+                    ELSE clock_timestamp() END,
+    due_at = clock_timestamp() + @pause::interval,
+    turn = coalesce(@turn::text, leased_turn), leased_turn = NULL, resolve = @resolve::boolean,
+    tried_from = CASE WHEN state = 'NOT_APPLIED' AND @state::text = 'PENDING' THEN clock_timestamp() ELSE tried_from END,
+    attempts = attempts - @unspent::int,
+    target_id = @target_id::text, lookups = @lookups::int, late_checks = @late_checks::int,
+    last_reason = coalesce(@last_reason::text, last_reason)
+WHERE id = @id::uuid AND fence = @fence::bigint AND leased_turn IS NOT NULL
+RETURNING id, fence, attempts + @unspent::int AS attempt),
+made AS (
+INSERT INTO public.wallet_calls (` + callColumns + `)
+SELECT settled.id, settled.fence, c.n, settled.attempt, ` + callValues + `
+FROM settled CROSS JOIN ` + calls + `)
+SELECT attempt FROM settled`
+
+	// handBack makes a lease undone. One that was taken over stays so: somebody has
+	// sent, perhaps, and never said.
+	handBack = `
+UPDATE public.operations
+SET due_at = clock_timestamp(), turn = leased_turn, leased_turn = NULL, resolve = resolve OR @taken_over::boolean,
+    attempts = attempts - 1
+WHERE id = @id::uuid AND fence = @fence::bigint AND leased_turn IS NOT NULL`
+
+	// exposures is the money that is not settled yet. The queue's index and that of what
+	// is parked say which rows those are, however much has ended since; each of them is
+	// read: some 0.4 s of one connection of the upkeep for a million, every ten seconds.
+	// (The sums in the index would halve that, and make every lease and every settlement
+	// write twice the index.) A sum beyond 64 bits is cut: a gauge that stops is better
+	// than one that fails.
+	exposures = `
+SELECT kind, state, currency, count(*), least(sum(amount_minor), 9223372036854775807)::bigint,
+       greatest(clock_timestamp() - min(created_at), interval '0')
+FROM (
+    SELECT kind, state, currency, amount_minor, created_at
+    FROM public.operations WHERE due_at IS NOT NULL AND state = 'PENDING'
+    UNION ALL
+    SELECT kind, 'PARKED', currency, amount_minor, created_at
+    FROM public.operations WHERE state = 'PARKED') AS open
+GROUP BY kind, state, currency
+ORDER BY kind, state, currency`
+)
