@@ -168,8 +168,8 @@ func TestSIGTERMFinishesWhatIsInFlightAndExitsClean(t *testing.T) {
 	if err != nil || late.status != http.StatusCreated || !late.closes {
 		t.Errorf("a till during the drain delay: %d, closes %v, %v", late.status, late.closes, err)
 	}
-	if slow := <-answered; slow.status != http.StatusCreated {
-		t.Errorf("what was in flight: %d %s", slow.status, slow.body)
+	if slow := <-answered; slow.status != http.StatusCreated || !slow.closes {
+		t.Errorf("what was in flight: %d, closes %v, %s", slow.status, slow.closes, slow.body)
 	}
 	r.awaitExit()
 	if code := exitCode(r.waitErr); code != 0 {

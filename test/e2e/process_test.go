@@ -110,7 +110,7 @@ func newWorld(t *testing.T) *world {
 func writeCallers(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "callers.json")
-	content := fmt.Sprintf(`{"callers": [{"name": "store-17", "tokenSha256": %q, "scopes": ["till"]}]}`, callers.HashToken(token))
+	content := fmt.Sprintf(`{"callers": [{"name": "store-17", "tokenSha256": %q, "scopes": ["till", "payout"]}]}`, callers.HashToken(token))
 	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -176,8 +176,13 @@ func (w *world) start(program string, env ...string) *replica {
 
 func (w *world) launch(program string, env ...string) *replica {
 	w.t.Helper()
+	return w.launchRole(program, "all", env...)
+}
+
+func (w *world) launchRole(program, role string, env ...string) *replica {
+	w.t.Helper()
 	r := &replica{w: w, exited: make(chan struct{}), log: &lockedBuffer{}}
-	r.cmd = exec.Command(program, "serve")
+	r.cmd = exec.Command(program, "serve", "--role="+role)
 	r.cmd.Env = []string{
 		"PATH=" + os.Getenv("PATH"),
 		"SAFELEDGER_DATABASE_URL=" + w.databaseURL,
@@ -414,4 +419,53 @@ func exitCode(err error) int {
 		return -1
 	}
 	return 0
+}
+
+// startWorker starts a replica that has workers and serves no tills.
+func (w *world) startWorker(program string, env ...string) *replica {
+	w.t.Helper()
+	return w.startRole(program, "worker", env...)
+}
+
+// startRole starts a replica with a role of its own.
+func (w *world) startRole(program, role string, env ...string) *replica {
+	w.t.Helper()
+	r := w.launchRole(program, role, env...)
+	r.awaitReady()
+	return r
+}
+
+// awaitRow polls until a count in the ledger is what it should be.
+func (w *world) awaitRow(sql string, want int) {
+	w.t.Helper()
+	deadline := time.Now().Add(4 * patience)
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		var got int
+		w.query(sql, nil, &got)
+		if got == want {
+			return
+		}
+		if time.Now().After(deadline) {
+			w.t.Fatalf("%s: still %d, want %d", sql, got, want)
+		}
+		<-tick.C
+	}
+}
+
+func (w *world) rule(r walletsim.Rule) {
+	w.t.Helper()
+	if _, err := w.wallet.AddRule(r); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func readAll(t *testing.T, r io.Reader) string {
+	t.Helper()
+	b, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
 }

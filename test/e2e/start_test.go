@@ -2,7 +2,9 @@ package e2e
 
 import (
 	"bufio"
+	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -25,6 +28,10 @@ func TestABadConfigurationExitsWith2AndNamesTheVariable(t *testing.T) {
 		"not a duration":       {"BUDGET_SERVER=soon", "SAFELEDGER_BUDGET_SERVER"},
 		"rule between numbers": {"BUDGET_DECISION_CALL=2s", "SAFELEDGER_BUDGET_DECISION_CALL"},
 		"unknown":              {"BUDGET_SEVER=2400ms", "SAFELEDGER_BUDGET_SEVER"},
+		"what the driver says": {"DATABASE_URL=postgres://u:password-of-nobody@127.0.0.1/db?sslmode=bogus", "SAFELEDGER_DATABASE_URL"},
+		"no such port":         {"WALLET_BASE_URL=http://127.0.0.1:99999", "SAFELEDGER_WALLET_BASE_URL"},
+		"not ASCII":            {"WALLET_BASE_URL=http://wället:80", "SAFELEDGER_WALLET_BASE_URL"},
+		"no such address":      {"ADMIN_ADDR=127.0.0.256:0", "SAFELEDGER_ADMIN_ADDR"},
 		"no callers file":      {"CALLERS_FILE=/nowhere/callers.json", "SAFELEDGER_CALLERS_FILE"},
 		"no token file":        {"WALLET_TOKEN_FILE=/nowhere/token", "SAFELEDGER_WALLET_TOKEN_FILE"},
 	} {
@@ -32,7 +39,7 @@ func TestABadConfigurationExitsWith2AndNamesTheVariable(t *testing.T) {
 			t.Parallel()
 			w := &world{t: t, databaseURL: "postgres://nobody:password-of-nobody@127.0.0.1:1/none", callersFile: "/dev/null"}
 			w.wallet, _ = walletsim.New(walletsim.Config{})
-			if strings.HasPrefix(c.set, "WALLET_TOKEN_FILE") {
+			if !strings.HasPrefix(c.set, "CALLERS_FILE") {
 				w.callersFile = writeCallers(t)
 			}
 			r := w.launch(plain, "WALLET_BASE_URL=http://127.0.0.1:1", c.set)
@@ -110,6 +117,93 @@ func TestADatabaseThatDiesBetweenClaimAndDecisionIsAnUnknownOutcome(t *testing.T
 	w.query(`SELECT count(*) FROM operations WHERE kind = 'reversal'`, nil, &reversals)
 	if reversals != 1 {
 		t.Errorf("%d reversals, want 1", reversals)
+	}
+}
+
+// A replica whose database has stopped answering must still go when it is told to:
+// otherwise a rollout hangs on the very outage that it is to end. Contract section 5:
+// within DRAIN_DELAY + BUDGET_SERVER + 3 s.
+func TestADatabaseThatHangsDoesNotHoldUpTheExit(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	proxy := newFreezer(t, w.databaseURL)
+	w.databaseURL = proxy.url
+	r := w.start(plain, "DRAIN_DELAY=0s")
+	if answer := r.mustDebit("key-of-the-first", "ANNA"); answer.status != http.StatusCreated {
+		t.Fatalf("before: %d %s", answer.status, answer.body)
+	}
+	proxy.freeze()
+	if answer := r.mustDebit("key-of-the-second", "ANNA"); answer.status != http.StatusServiceUnavailable {
+		t.Errorf("without the database: %d %s", answer.status, answer.body)
+	}
+	told := time.Now()
+	r.signal(syscall.SIGTERM)
+	r.awaitExit()
+	// The promise is a bound for operators, so this is the one place where a test of a
+	// real process holds a stop-watch; what it is against took three times as long.
+	if took := time.Since(told); took > 5400*time.Millisecond {
+		t.Errorf("it took %v to exit, want 5.4 s at most", took)
+	}
+	if code := exitCode(r.waitErr); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+// freezer passes on what a client and PostgreSQL say to each other, until it is told
+// to stop: then both sides wait, and neither learns why.
+type freezer struct {
+	url    string
+	frozen chan struct{}
+}
+
+func newFreezer(t *testing.T, databaseURL string) *freezer {
+	t.Helper()
+	target, err := url.Parse(databaseURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	through := *target
+	through.Host = l.Addr().String()
+	f := &freezer{url: through.String(), frozen: make(chan struct{})}
+	go func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			server, err := net.Dial("tcp", target.Host)
+			if err != nil {
+				_ = client.Close()
+				continue
+			}
+			t.Cleanup(func() { _, _ = client.Close(), server.Close() })
+			go f.pass(client, server)
+			go f.pass(server, client)
+		}
+	}()
+	return f
+}
+
+func (f *freezer) freeze() { close(f.frozen) }
+
+func (f *freezer) pass(from, to net.Conn) {
+	buffer := make([]byte, 16<<10)
+	for {
+		n, err := from.Read(buffer)
+		select {
+		case <-f.frozen:
+			return // the connections stay open, and silent
+		default:
+		}
+		if _, werr := to.Write(buffer[:n]); err != nil || werr != nil {
+			_, _ = from.Close(), to.Close()
+			return
+		}
 	}
 }
 
