@@ -26,11 +26,11 @@ import (
 	"github.com/safeledger/safeledger/internal/walletsim"
 )
 
-// The demo till. Its token is no secret: it opens a service on the loopback of
-// the machine that it is printed on.
+// The demo callers. Their tokens are no secrets: they open a service on the
+// loopback of the machine that they are printed on.
 const (
-	demoCaller = "demo-till"
-	demoToken  = "demo-till-token"
+	demoToken         = "demo-till-token"
+	demoOperatorToken = "demo-operator-token"
 )
 
 // The addresses of `dev`, where they are free; a free port instead where not.
@@ -78,7 +78,7 @@ func (c devCommand) Run(p *process) (err error) {
 	if err := demonstrate(p.ctx, base, say); err != nil {
 		return err
 	}
-	say("%s", pasteLines(base, "http://"+stack.service.admin.Addr().String(), stack.wallet.URL()))
+	say("%s", pasteLines(base, "http://"+stack.service.admin.Addr().String(), stack.wallet.URL(), relative(c.Dir)))
 
 	select {
 	case err := <-served:
@@ -118,7 +118,11 @@ func (c devCommand) start(ctx context.Context, log *slog.Logger) (_ *devStack, e
 	}
 
 	callersFile := filepath.Join(c.Dir, "callers.json")
-	content := fmt.Sprintf(`{"callers": [{"name": %q, "tokenSha256": %q, "scopes": ["till"]}]}`+"\n", demoCaller, callers.HashToken(demoToken))
+	content := fmt.Sprintf(`{"callers": [
+  {"name": "demo-till", "tokenSha256": %q, "scopes": ["till", "payout"]},
+  {"name": "demo-operator", "tokenSha256": %q, "scopes": ["operator"]}
+]}
+`, callers.HashToken(demoToken), callers.HashToken(demoOperatorToken))
 	if err := os.WriteFile(callersFile, []byte(content), 0o600); err != nil {
 		return nil, err
 	}
@@ -138,6 +142,11 @@ func (c devCommand) start(ctx context.Context, log *slog.Logger) (_ *devStack, e
 				return nil, err
 			}
 		}
+	}
+	// For `safeledger ops` in another terminal: the password was drawn just now.
+	env := fmt.Sprintf("export %sDATABASE_URL='%s'\n", config.Prefix, s.postgres.URL())
+	if err := os.WriteFile(filepath.Join(c.Dir, "env"), []byte(env), 0o600); err != nil {
+		return nil, err
 	}
 	cfg, err := config.Load(config.RoleAll)
 	if err != nil {
@@ -228,7 +237,7 @@ func indent(message []byte) string {
 }
 
 // pasteLines are commands to try, each a whole line for a shell.
-func pasteLines(base, admin, wallet string) string {
+func pasteLines(base, admin, wallet, dir string) string {
 	var b strings.Builder
 	err := template.Must(template.New("").Parse(`Paste these into another terminal:
 
@@ -249,11 +258,20 @@ func pasteLines(base, admin, wallet string) string {
   # what became of a payment, by the till's own key
   curl -s {{.Base}}/payments/by-key/debit/replay-me -H 'Authorization: Bearer {{.Token}}'; echo
 
+  # cancel by key: undo whatever that key did, and make sure that it does nothing later
+  curl -s -X POST {{.Base}}/payments/by-key/debit/replay-me/cancel -H 'Authorization: Bearer {{.Token}}'; echo
+
+  # what operators see: what waits for a person, all that is known of an account's payments, the same over HTTP
+  . {{.Dir}}/env; {{.Program}} ops parked; {{.Program}} ops find --account ALICE
+  curl -s {{.Admin}}/operators/parked -H 'Authorization: Bearer {{.Operator}}'
+
   # the wallet's book, metrics, the API
   curl -s {{.Wallet}}/control/book; curl -s {{.Admin}}/metrics | grep ^safeledger_decision; curl -s {{.Base}}/openapi.yaml
 
-More accounts that misbehave: docs/walletsim.md. Ctrl-C stops everything; the data stays in .safeledger until make clean.`)).
-		Execute(&b, struct{ Base, Admin, Wallet, Token string }{base, admin, wallet, demoToken})
+More accounts that misbehave: docs/walletsim.md. Ctrl-C stops everything; the data stays in {{.Dir}} (make clean removes it).`)).
+		Execute(&b, struct{ Base, Admin, Wallet, Dir, Program, Token, Operator string }{
+			base, admin, wallet, dir, os.Args[0], demoToken, demoOperatorToken,
+		})
 	if err != nil {
 		return err.Error()
 	}

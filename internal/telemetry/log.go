@@ -41,6 +41,10 @@ func guard(groups []string, a slog.Attr) slog.Attr {
 	}
 	switch a.Value.Any().(type) {
 	case payment.Request, *payment.Request, payment.Payment, *payment.Payment, payment.Instruction, *payment.Instruction,
+		payment.FollowUpRequest, *payment.FollowUpRequest, payment.FollowUp, *payment.FollowUp,
+		payment.FollowUpDetail, *payment.FollowUpDetail, payment.Acceptance, *payment.Acceptance,
+		payment.Cancellation, *payment.Cancellation, payment.Query, *payment.Query, payment.Found, *payment.Found,
+		payment.Timeline, *payment.Timeline, payment.Work, *payment.Work, payment.Settlement, *payment.Settlement,
 		payment.Key, http.Header, *http.Request, *http.Response:
 		return slog.String(a.Key, redacted)
 	}
