@@ -33,7 +33,9 @@ func TestAPaymentOfAKilledReplicaEndsOnceAndTheSameForEverybody(t *testing.T) {
 	} {
 		t.Run(c.point, func(t *testing.T) {
 			t.Parallel()
+			const opening = 100_000
 			w := newWorld(t)
+			w.wallet.SetBalance("ANNA", "EUR", opening)
 			survivor := w.start(plain, quick...)
 			victim := w.start(binary, append(quick, "CRASH_AT="+c.point)...)
 
@@ -68,9 +70,15 @@ func TestAPaymentOfAKilledReplicaEndsOnceAndTheSameForEverybody(t *testing.T) {
 				t.Errorf("the wallet was asked %d times and applied %d, want %d", asked, applied, c.wantApplied)
 			}
 			var reversals int
-			w.query(`SELECT count(*) FROM operations WHERE kind = 'reversal' AND state = 'PENDING'`, nil, &reversals)
+			w.query(`SELECT count(*) FROM operations WHERE kind = 'reversal'`, nil, &reversals)
 			if reversals != c.wantReversal {
 				t.Errorf("%d reversals, want %d", reversals, c.wantReversal)
+			}
+			if c.wantReversal == 1 && c.wantApplied == 1 {
+				w.awaitRow(`SELECT count(*) FROM operations WHERE kind = 'reversal' AND state = 'SUCCEEDED'`, 1)
+				if got := w.wallet.Balance("ANNA", "EUR"); got != opening {
+					t.Errorf("the customer has %d, had %d: the decline was not undone", got, opening)
+				}
 			}
 		})
 	}
