@@ -31,6 +31,11 @@ build: ## bin/safeledger and bin/walletsim
 test: require-postgres require-cc ## all tests: unit, fake time, real PostgreSQL, real processes
 	@$(call limited,30m) go test -race -shuffle=on -timeout 15m ./...
 
+.PHONY: test-topologies
+test-topologies: require-postgres ## payments through real nginx, HAProxy and pgbouncer, as they come and with their retries on
+	@tools/require topologies
+	@$(call limited,15m) go test -tags topologies -timeout 12m -parallel 4 -run 'TestAProxy|TestAGateBehind|TestPgbouncer' ./test/e2e
+
 .PHONY: check
 check: check-format check-vet check-staticcheck check-generated test ## what CI runs: everything that must hold before a commit
 
@@ -46,7 +51,7 @@ format: ## format the Go code
 .PHONY: check-vet
 check-vet:
 	@$(call limited,10m) go vet ./...
-	@$(call limited,5m) go vet -tags crashpoints ./cmd/... ./internal/crashpoint/...
+	@$(call limited,5m) go vet -tags crashpoints,topologies ./cmd/... ./internal/crashpoint/... ./test/e2e/...
 
 .PHONY: check-staticcheck
 check-staticcheck:
