@@ -49,12 +49,16 @@ ALTER TABLE public.operations
     -- The number of the lease: whoever holds an older one changes nothing any more.
     ADD COLUMN fence          bigint      NOT NULL DEFAULT 0,
     -- The allowance that the next attempt draws on. A reversal begins by looking.
+    -- LEASED while an attempt is out: what was never reported has a lane of its own.
     ADD COLUMN turn           text        NOT NULL DEFAULT 'LOOKUP',
     -- The turn that it had when it was leased, null while no attempt is out. An
     -- attempt that never reports leaves it behind.
     ADD COLUMN leased_turn    text,
     -- Whether the next attempt must begin by asking what became of the ones before.
     ADD COLUMN resolve        boolean     NOT NULL DEFAULT false,
+    -- When a send last ended in doubt: what it asked for may land until the settle
+    -- window after it is over, so no refusal of a later one gives anything back before.
+    ADD COLUMN doubt_at       timestamptz,
     -- Since when it is being tried: accepted or last redriven. What the release
     -- before left behind has not been tried at all, so its time begins now.
     ADD COLUMN tried_from     timestamptz NOT NULL DEFAULT now(),
@@ -105,7 +109,7 @@ ALTER TABLE public.operations
     ADD CONSTRAINT operations_wallet_id_check CHECK (wallet_id IS NULL OR (wallet_id <> '' AND state = 'SUCCEEDED')),
     ADD CONSTRAINT operations_cancelled_check CHECK (kind = 'release' OR NOT cancelled),
     ADD CONSTRAINT operations_counts_check CHECK (attempts >= 0 AND lookups >= 0 AND late_checks >= 0 AND fence >= 0),
-    ADD CONSTRAINT operations_turn_check CHECK (turn IN ('FIRST', 'RETRY', 'LOOKUP')),
+    ADD CONSTRAINT operations_turn_check CHECK (turn IN ('FIRST', 'RETRY', 'LOOKUP', 'LEASED')),
     ADD CONSTRAINT operations_leased_turn_check CHECK (
         leased_turn IS NULL OR (leased_turn IN ('FIRST', 'RETRY', 'LOOKUP') AND due_at IS NOT NULL)),
     ADD CONSTRAINT operations_park_reason_check CHECK (park_reason IS NULL OR (park_reason <> '' AND state = 'PARKED')),

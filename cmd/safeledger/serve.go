@@ -88,10 +88,11 @@ type service struct {
 	log     *slog.Logger
 	metrics *telemetry.Metrics
 
-	callers *callers.Callers              // nil: this replica serves no tills
+	callers *callers.Callers              // nil: this replica serves nobody
 	token   *watchfile.File[wallet.Token] // nil: the wallet takes none
 	ledger  *ledger.Ledger                // for tills; nil without them
 	upkeep  *ledger.Ledger                // for recovery, the probe and metrics: tills never wait behind those
+	people  *ledger.Ledger                // for operators, whose searches may be slow: nothing waits behind those
 	wallet  *wallet.Client
 	queue   *queue.Queue // nil: this replica has no workers
 	gate    *gate.Gate
@@ -107,6 +108,11 @@ type service struct {
 // are one connection each at a time; one more keeps the probe honest while the
 // others are busy.
 const upkeepConns = 4
+
+// peopleConns is the pool of the operators' calls, and so their number at once: a
+// search over a day must not keep the probe from its connection, or the gate would
+// shut for it.
+const peopleConns = 2
 
 // workerConns is the pool of the work queue. Its 32 workers spend their time at the
 // wallet; a lease or a settlement takes a connection for one commit.
@@ -132,6 +138,14 @@ func newService(ctx context.Context, cfg config.Config, role config.Role, log *s
 	s.closers = append(s.closers, s.wallet.Close)
 	if s.upkeep, err = s.openLedger(ctx, "upkeep", upkeepConns); err != nil {
 		return nil, err
+	}
+	if s.people, err = s.openLedger(ctx, "operators", peopleConns); err != nil {
+		return nil, err
+	}
+	if cfg.CallersFile != "" { // a replica without tills may have none, and serves no operators then
+		if s.callers, err = callers.Load(cfg.CallersFile); err != nil {
+			return nil, cfg.Refuse("CALLERS_FILE", err)
+		}
 	}
 	s.gate = gate.New(gate.Config{
 		MaxInFlight: cfg.Gate.MaxInFlight, RetryAfter: cfg.RetryAfter.Busy, Observer: s.metrics, Log: log,
@@ -161,7 +175,7 @@ func (s *service) adminHandler(registry *prometheus.Registry) http.Handler {
 	mux.Handle("/", telemetry.Admin(registry, func() error { return nil }, s.ready.err))
 	if s.callers != nil {
 		mux.Handle("/operators/", ops.Handler(ops.Config{
-			Ledger: s.upkeep, Callers: s.callers, Limit: upkeepLimit, Nudge: s.nudge, Log: s.log,
+			Ledger: s.people, Callers: s.callers, Limit: upkeepLimit, Nudge: s.nudge, Log: s.log,
 		}))
 	}
 	return mux
@@ -222,9 +236,6 @@ func (s *service) nudge() {
 // openTills wires the path of a decision, from the listener to the ledger.
 func (s *service) openTills(ctx context.Context) (err error) {
 	cfg := s.cfg
-	if s.callers, err = callers.Load(cfg.CallersFile); err != nil {
-		return s.cfg.Refuse("CALLERS_FILE", err)
-	}
 	if s.ledger, err = s.openLedger(ctx, "tills", cfg.Database.MaxConns); err != nil {
 		return err
 	}
@@ -334,8 +345,10 @@ func (s *service) run(ctx context.Context) error {
 	serving := []any{"role", s.role, "admin_addr", s.admin.Addr().String(), "version", version}
 	if s.tillsServer != nil {
 		group.Go(func() error { return serveHTTP(s.tillsServer, s.tills) })
-		group.Go(func() error { s.callers.Watch(background, s.log); return nil })
 		serving = append(serving, "http_addr", s.tills.Addr().String())
+	}
+	if s.callers != nil {
+		group.Go(func() error { s.callers.Watch(background, s.log); return nil })
 	}
 	if s.token != nil {
 		group.Go(func() error { s.token.Watch(background, watchfile.Interval, s.log); return nil })

@@ -102,8 +102,9 @@ func TestACancelAsksForExactlyTheKeyInThePath(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			// The wallet has no holds any more: what was held before can still be undone.
-			s := newService(t, func(cfg *api.Config) { cfg.HoldsSupported = false })
+			// The wallet has no holds any more, and less is allowed than was asked for then:
+			// what was begun before can still be undone.
+			s := newService(t, func(cfg *api.Config) { cfg.HoldsSupported, cfg.MaxAmount = false, 100 })
 			test.q.token = otherToken
 			if w := s.send(test.q); w.Code != http.StatusOK {
 				t.Fatalf("%d %s", w.Code, w.Body)

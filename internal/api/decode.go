@@ -50,18 +50,19 @@ type field struct {
 	read     func() error // its value, which comes next
 }
 
-func (a *api) decoder(body []byte) *bodyDecoder {
+func newDecoder(body []byte, maxAmount int64) *bodyDecoder {
 	return &bodyDecoder{
 		dec:       jsontext.NewDecoder(bytes.NewReader(body)),
-		maxAmount: min(a.MaxAmount, payment.MaxAmountMinor),
+		maxAmount: min(maxAmount, payment.MaxAmountMinor),
 	}
 }
 
 // decodePayment reads the body of a debit or hold into req, or says how to refuse
 // it and why. All of one kind is said at once, so that a till's developer corrects
-// it once.
-func (a *api) decodePayment(body []byte, req *payment.Request) (refusal, []apitypes.MemberError) {
-	d := a.decoder(body)
+// it once. A request that is only shown, to be cancelled, may have been made when
+// more was allowed than now: maxAmount is then what was ever allowed.
+func decodePayment(body []byte, maxAmount int64, req *payment.Request) (refusal, []apitypes.MemberError) {
+	d := newDecoder(body, maxAmount)
 	d.document([]field{
 		{"account", true, func() error { return d.text(&req.Account, validAccount) }},
 		{"amount", true, func() error { return d.amount(&req.Amount.AmountMinor) }},
@@ -74,7 +75,7 @@ func (a *api) decodePayment(body []byte, req *payment.Request) (refusal, []apity
 
 // decodeFollowUp is decodePayment for a credit, a capture or a release.
 func (a *api) decodeFollowUp(body []byte, req *payment.FollowUpRequest) (refusal, []apitypes.MemberError) {
-	d := a.decoder(body)
+	d := newDecoder(body, a.MaxAmount)
 	switch req.Kind {
 	case payment.Credit:
 		d.credit(req)

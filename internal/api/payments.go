@@ -19,7 +19,7 @@ func (a *api) decide(op payment.Operation) func(http.ResponseWriter, *http.Reque
 			return
 		}
 		req := payment.Request{Caller: v.caller, Operation: op, Key: p.key}
-		if f, members := a.decodePayment(p.body, &req); f != none {
+		if f, members := decodePayment(p.body, a.MaxAmount, &req); f != none {
 			a.write(w, a.refuseMembers(f, members))
 			return
 		}
@@ -78,7 +78,7 @@ func (a *api) cancel(w http.ResponseWriter, r *http.Request, v visit) {
 	var original *payment.Request
 	if len(p.body) > 0 {
 		original = &payment.Request{Caller: v.caller, Operation: op, Key: key}
-		if f, members := a.decodePayment(p.body, original); f != none {
+		if f, members := decodePayment(p.body, payment.MaxAmountMinor, original); f != none {
 			a.write(w, a.refuseMembers(f, members))
 			return
 		}

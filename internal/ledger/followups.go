@@ -187,6 +187,7 @@ func (l *Ledger) CancelByKey(
 	err := l.transact(ctx, trip{begin: begin, queue: func(b *pgx.Batch) {
 		b.Queue(entomb, args)
 		b.Queue(lockOfKey, args)
+		b.Queue(lockReleaseOfKey, args)
 		b.Queue(cancel, args).QueryRow(func(row pgx.Row) error {
 			var err error
 			p, err = scanPayment(row, &answer, &undoneBy)

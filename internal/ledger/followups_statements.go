@@ -108,6 +108,14 @@ SELECT FROM public.payments
 WHERE key_hash = @key_hash::bytea AND caller = @caller::text AND operation = @operation::text
 FOR NO KEY UPDATE`
 
+	// lockReleaseOfKey is taken behind it, so that a release which is being refused just
+	// now is either seen as refused, or knows that it has been cancelled.
+	lockReleaseOfKey = `
+SELECT FROM public.operations AS o
+JOIN public.payments AS p ON p.id = o.payment_id
+WHERE p.key_hash = @key_hash::bytea AND p.caller = @caller::text AND p.operation = @operation::text AND o.kind = 'release'
+FOR NO KEY UPDATE OF o`
+
 	// cancel is the table of contract section 1, Cancel by key, on the snapshot that is
 	// taken when the payment is locked: what it answers and what it writes are about
 	// the same. A reversal comes of what was in flight, of an approval that nothing

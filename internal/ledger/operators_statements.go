@@ -128,7 +128,9 @@ noted AS (` + note + `)
 SELECT count(*) FROM intervened`
 
 	// settleByHand ends what no attempt is out for. What was not applied is given back,
-	// as after the wallet's own refusal; what was applied keeps what it has reserved.
+	// as after the wallet's own refusal; what was applied keeps what it has reserved. A
+	// release that must undo a cancelled hold cannot be ended as not applied: the money
+	// would stay held, and nobody would look again.
 	settleByHand = `
 WITH intervened AS (
 UPDATE public.operations
@@ -136,6 +138,7 @@ SET state = CASE WHEN @applied::boolean THEN 'SUCCEEDED' WHEN kind = 'reversal' 
     code = CASE WHEN NOT @applied::boolean AND kind <> 'reversal' THEN coalesce(code, 'WALLET_REJECTED') END,
     park_reason = NULL, due_at = NULL, ended_at = clock_timestamp()
 WHERE id = @id::uuid AND (state = 'PARKED' OR state = 'PENDING' AND leased_turn IS NULL)
+  AND (@applied::boolean OR NOT cancelled)
 RETURNING id),
 noted AS (` + note + `)
 SELECT count(*) FROM intervened`

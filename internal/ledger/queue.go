@@ -81,6 +81,7 @@ func (l *Ledger) Settle(ctx context.Context, s payment.Settlement) (settled bool
 		"state": string(s.State), "code": orNull(s.Code), "wallet_id": orNull(s.WalletID), "park_reason": orNull(s.ParkReason),
 		"pause": pause, "turn": orNull(s.Turn), "resolve": s.Resolve, "unspent": unspent,
 		"target_id": orNull(s.TargetID), "lookups": s.Lookups, "late_checks": s.LateChecks, "last_reason": orNull(lastReason),
+		"doubt": s.Doubt,
 	}
 	maps.Copy(args, callArgs(s.Calls))
 	err = l.transact(ctx, trip{begin: begin, queue: func(b *pgx.Batch) {
@@ -139,14 +140,16 @@ func scanWork(row pgx.CollectableRow) (payment.Work, error) {
 		kind, allowance, state      string
 		account, currency, targetID *string
 		amount                      *int64
+		sinceDoubt                  *time.Duration
 	)
 	p, err := scanPayment(row,
 		&id, &kind, &w.Fence, &w.Attempts, &w.Lookups, &allowance, &w.TakenOver, &w.Resolve,
 		&outbound, &reverses, &account, &amount, &currency, &targetID,
-		&w.Credited, &w.CreditsOpen, &state, &w.Age, &w.Tried, &w.SinceEnd, &w.LateChecks)
+		&w.Credited, &w.CreditsOpen, &state, &w.Age, &w.Tried, &w.SinceEnd, &w.LateChecks, &sinceDoubt)
 	if err != nil {
 		return payment.Work{}, err
 	}
+	w.InDoubt, w.SinceDoubt = sinceDoubt != nil, value(sinceDoubt)
 	w.ID, w.Outbound, w.Payment = id, payment.Reference(outbound), p
 	w.Kind, w.Turn, w.State = payment.Operation(kind), payment.Turn(allowance), payment.FollowUpState(state)
 	w.TargetID = value(targetID)

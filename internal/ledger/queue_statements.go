@@ -20,9 +20,12 @@ const (
 	// there are so many. luck, once per class, is for leases of one or two, in which
 	// the credits would otherwise never have their turn.
 	//
-	// The lease sets the turn to LOOKUP: if it runs out, whoever takes over begins by
-	// asking what became of the attempt. leased_turn, which is what it was, is taken
-	// away by whoever reports: a row that still has one was never reported.
+	// The lease sets the turn to LEASED: if it runs out, the row is found in a lane of
+	// its own, before all that wait for their lookup, because another must follow a
+	// dead worker within 30 s however long that queue is. Whoever takes over begins by
+	// asking what became of the attempt, which may have been sent until now.
+	// leased_turn, which is what it was, is taken away by whoever reports: a row that
+	// still has one was never reported.
 	lease = `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 class AS MATERIALIZED (
@@ -38,6 +41,7 @@ FROM class
 CROSS JOIN clock
 CROSS JOIN (SELECT coalesce(clock.at - @backlog::interval, '-infinity') AS at FROM clock) AS broken
 CROSS JOIN (VALUES
+    ('LEASED', 'LOOKUP', @lookups::int, false, false),
     ('LOOKUP', 'LOOKUP', @lookups::int, false, false),
     ('RETRY', 'RETRY', @retries::int, false, false),
     ('FIRST', 'RETRY', @retries::int, true, false),
@@ -56,17 +60,19 @@ fair AS (
 SELECT *, (row_number() OVER (PARTITION BY allowance, class ORDER BY due_at, id) - luck) / weight AS share
 FROM candidate),
 allowed AS (
-SELECT * FROM (SELECT *, row_number() OVER (PARTITION BY allowance ORDER BY share, class) AS n FROM fair) AS numbered
+SELECT * FROM (SELECT *, row_number() OVER (PARTITION BY allowance ORDER BY leased_turn IS NULL, share, class) AS n FROM fair) AS numbered
 WHERE n <= allowed),
 chosen AS (
-SELECT id, turn, allowance, leased_turn IS NOT NULL AS taken_over, resolve, place
+SELECT id, CASE turn WHEN 'LEASED' THEN 'LOOKUP' ELSE turn END AS turn, allowance,
+       leased_turn IS NOT NULL AS taken_over, resolve, place
 FROM (SELECT *, (row_number() OVER (PARTITION BY class ORDER BY due_at, id) - luck) / weight AS place FROM allowed) AS placed
 ORDER BY place, class
 LIMIT @limit::int),
 leased AS (
 UPDATE public.operations AS o
 SET due_at = clock_timestamp() + @lease::interval, fence = o.fence + 1, attempts = o.attempts + 1,
-    turn = 'LOOKUP', leased_turn = chosen.turn
+    turn = 'LEASED', leased_turn = chosen.turn,
+    doubt_at = CASE WHEN chosen.taken_over THEN clock_timestamp() ELSE o.doubt_at END
 FROM chosen
 WHERE o.id = chosen.id
 RETURNING o.*, chosen.allowance, chosen.taken_over, chosen.place)
@@ -75,7 +81,8 @@ SELECT ` + paymentColumnsOfP + `,
        o.outbound_key, o.reverses, o.account, o.amount_minor, o.currency, o.target_id,
        coalesce(given.back, 0)::bigint, coalesce(given.open, false), o.state,
        greatest(clock.at - o.created_at, interval '0'), greatest(clock.at - o.tried_from, interval '0'),
-       greatest(coalesce(clock.at - o.ended_at, interval '0'), interval '0'), o.late_checks
+       greatest(coalesce(clock.at - o.ended_at, interval '0'), interval '0'), o.late_checks,
+       CASE WHEN o.doubt_at IS NOT NULL THEN greatest(clock.at - o.doubt_at, interval '0') END
 FROM leased AS o
 CROSS JOIN clock
 LEFT JOIN public.payments AS p ON p.id = o.payment_id
@@ -86,17 +93,27 @@ LEFT JOIN LATERAL (
     WHERE o.kind = 'reversal' AND c.payment_id = o.payment_id AND c.kind = 'credit') AS given ON true
 ORDER BY o.place`
 
+	// endsAs is the state that an attempt ends in. A release whose hold was cancelled by
+	// key meanwhile is all that undoes it: the wallet's no must not end it quietly. A
+	// hold that is not active is undone; for anything else a person must look.
+	endsAs = `CASE WHEN NOT (cancelled AND @state::text = 'REJECTED') THEN @state::text
+         WHEN @code::text = 'HOLD_NOT_ACTIVE' THEN 'SUCCEEDED' ELSE 'PARKED' END`
+
 	// settle ends an attempt if its lease is still the newest and has not been reported:
 	// a worker that was overtaken, however long ago, changes nothing. What it asked the
-	// wallet is stored with it. The end of a late check is not a new end; what it
-	// has reopened is tried from now on.
+	// wallet is stored all the same: it was on the wire. The end of a late check is not
+	// a new end; what it has reopened is tried from now on.
 	settle = `
 WITH settled AS (
 UPDATE public.operations
-SET state = @state::text, code = @code::text, wallet_id = @wallet_id::text, park_reason = @park_reason::text,
-    ended_at = CASE WHEN @state::text IN ('PENDING', 'PARKED') THEN NULL
+SET state = ` + endsAs + `,
+    code = CASE WHEN ` + endsAs + ` = 'SUCCEEDED' THEN NULL ELSE @code::text END,
+    wallet_id = @wallet_id::text,
+    park_reason = CASE WHEN ` + endsAs + ` = 'PARKED' THEN coalesce(@park_reason::text, 'REFUSED') END,
+    ended_at = CASE WHEN ` + endsAs + ` IN ('PENDING', 'PARKED') THEN NULL
                     WHEN state = 'NOT_APPLIED' AND @state::text = 'NOT_APPLIED' THEN ended_at
                     ELSE clock_timestamp() END,
+    doubt_at = CASE WHEN @doubt::boolean THEN clock_timestamp() ELSE doubt_at END,
     due_at = clock_timestamp() + @pause::interval,
     turn = coalesce(@turn::text, leased_turn), leased_turn = NULL, resolve = @resolve::boolean,
     tried_from = CASE WHEN state = 'NOT_APPLIED' AND @state::text = 'PENDING' THEN clock_timestamp() ELSE tried_from END,
@@ -104,11 +121,13 @@ SET state = @state::text, code = @code::text, wallet_id = @wallet_id::text, park
     target_id = @target_id::text, lookups = @lookups::int, late_checks = @late_checks::int,
     last_reason = coalesce(@last_reason::text, last_reason)
 WHERE id = @id::uuid AND fence = @fence::bigint AND leased_turn IS NOT NULL
-RETURNING id, fence, attempts + @unspent::int AS attempt),
+RETURNING attempts + @unspent::int AS attempt),
 made AS (
 INSERT INTO public.wallet_calls (` + callColumns + `)
-SELECT settled.id, settled.fence, c.n, settled.attempt, ` + callValues + `
-FROM settled CROSS JOIN ` + calls + `)
+SELECT o.id, @fence::bigint, c.n, coalesce((SELECT attempt FROM settled), o.attempts), ` + callValues + `
+FROM public.operations AS o CROSS JOIN ` + calls + `
+WHERE o.id = @id::uuid
+ON CONFLICT (subject_id, fence, n) DO NOTHING)
 SELECT attempt FROM settled`
 
 	// handBack makes a lease undone. One that was taken over stays so: somebody has

@@ -666,3 +666,98 @@ SELECT public.uuid_v7(created_at), 'reversal', id, public.reversal_reference(ref
        'PENDING', 'FIRST', created_at, created_at - interval '1 minute', created_at
 FROM (SELECT *, row_number() OVER (ORDER BY id) AS n FROM public.payments) AS p WHERE n > $1::int`, n)
 }
+
+// A worker that was stopped in the middle of a send comes back too late to say how it
+// ended. What it did was on the wire all the same: the timeline that somebody reads
+// because of it must have it, once.
+func TestCallsOfAFencedAttemptAreKept(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	l, _ := open(t, db.URL, ledger.Options{}, never)
+	conn := db.Connect(t)
+	payouts(t, conn, 1, "credit", payment.FirstTurn, "-1 hour")
+	stopped := leaseOne(t, l)
+	runOut(t, conn)
+	follower := leaseOne(t, l)
+
+	late := payment.Settlement{State: payment.Pending, Due: true, Turn: payment.RetryTurn, Calls: []payment.WalletCall{
+		{Call: "credit", Outcome: "ambiguous", Reason: payment.ReasonTimeout, Took: time.Second},
+	}}
+	for range 2 {
+		if trySettle(t, l, stopped, late) {
+			t.Fatal("a lease that was taken over was settled")
+		}
+	}
+	settle(t, l, follower, payment.Settlement{State: payment.Succeeded, WalletID: "w-1", Calls: []payment.WalletCall{
+		{Call: "lookup", Outcome: "applied", Reason: payment.ReasonApplied, Status: 200},
+	}})
+	told, found, err := l.Timeline(t.Context(), stopped.ID)
+	if err != nil || !found {
+		t.Fatal(found, err)
+	}
+	var calls []string
+	for _, c := range told.Calls {
+		calls = append(calls, c.Call+" "+c.Outcome)
+	}
+	slices.Sort(calls)
+	if diff := cmp.Diff([]string{"credit ambiguous", "lookup applied"}, calls); diff != "" {
+		t.Errorf("calls (-want +got):\n%s", diff)
+	}
+}
+
+// Another must follow a dead worker within 30 s (contract section 4), also when
+// thousands of reversals wait for their lookup after an outage: what was never
+// reported goes before them.
+func TestWhatWasTakenOverGoesBeforeABacklogOfLookups(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	l, _ := open(t, db.URL, ledger.Options{}, never)
+	conn := db.Connect(t)
+	payouts(t, conn, 201, "credit", payment.FirstTurn, "-1 hour")
+	dead := leased(t, l, order(1))[0]
+	runOut(t, conn)
+	execute(t, conn, `UPDATE operations SET turn = 'LOOKUP', due_at = due_at - interval '2 hours' WHERE leased_turn IS NULL`)
+
+	few := order(5)
+	few.Lookups = 5
+	work := leased(t, l, few)
+	if !slices.ContainsFunc(work, func(w payment.Work) bool { return w.ID == dead.ID && w.TakenOver }) {
+		t.Errorf("not among the first %d of 201", len(work))
+	}
+}
+
+// When a send has ended in doubt, and when that was, outlives the attempt and its
+// worker: until the settle window after it is over nothing of it is given back.
+func TestADoubtIsRememberedWithItsTime(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	l, _ := open(t, db.URL, ledger.Options{}, never)
+	conn := db.Connect(t)
+	payouts(t, conn, 1, "credit", payment.FirstTurn, "-1 hour")
+	w := leaseOne(t, l)
+	if w.InDoubt {
+		t.Error("in doubt before anything was sent")
+	}
+	again := payment.Settlement{State: payment.Pending, Due: true, Turn: payment.RetryTurn}
+	settle(t, l, w, again)
+	if w = leaseOne(t, l); w.InDoubt {
+		t.Error("in doubt after a send that was not")
+	}
+	doubtful := again
+	doubtful.Doubt = true
+	settle(t, l, w, doubtful)
+	execute(t, conn, `UPDATE operations SET doubt_at = doubt_at - interval '10 minutes'`)
+	if w = leaseOne(t, l); !w.InDoubt || w.SinceDoubt < 10*time.Minute || w.SinceDoubt > 11*time.Minute {
+		t.Errorf("in doubt %v, since %v", w.InDoubt, w.SinceDoubt)
+	}
+	settle(t, l, w, again)
+	w = leaseOne(t, l)
+	if !w.InDoubt || w.SinceDoubt < 10*time.Minute {
+		t.Errorf("after a clean send: in doubt %v, since %v", w.InDoubt, w.SinceDoubt)
+	}
+	// A worker that never reported may have sent until its lease was over.
+	runOut(t, conn)
+	if w = leaseOne(t, l); !w.InDoubt || w.SinceDoubt > time.Minute {
+		t.Errorf("taken over: in doubt %v, since %v", w.InDoubt, w.SinceDoubt)
+	}
+}

@@ -49,6 +49,10 @@ type Work struct {
 	// clock when the lease was given.
 	Age, Tried, SinceEnd time.Duration
 	LateChecks           int // made so far
+	// InDoubt is set where a send has ended in doubt, the last of them SinceDoubt ago by
+	// the database's clock: what it asked for may still land.
+	InDoubt    bool
+	SinceDoubt time.Duration
 }
 
 // Turn says which allowance the next attempt draws on (contract section 4,
@@ -81,6 +85,8 @@ type Settlement struct {
 	// Turn and Resolve are what the next attempt begins with.
 	Turn    Turn
 	Resolve bool
+	// Doubt is set where the send of this attempt ended in doubt.
+	Doubt bool
 	// Unspent gives the attempt back: nothing was sent.
 	Unspent bool
 	// TargetID, Lookups and LateChecks replace what the row holds.

@@ -12,14 +12,16 @@ import (
 const (
 	parkOutOfTime   = "OUT_OF_TIME"   // QUEUE_PARK_AFTER went by and no attempt has ended it
 	parkNoEvidence  = "NO_EVIDENCE"   // the same, and no lookup says whether there is anything left to do
-	parkCreditsOpen = "CREDITS_OPEN"  // the same, of a reversal that waits for a credit which is parked itself
 	parkRefused     = "REFUSED"       // the wallet refuses a reversal: somebody's money is out
 	parkUnsupported = "UNSUPPORTED"   // the configured wallet has no such call
 	parkPanicked    = "ATTEMPT_PANIC" // a bug of ours: its attempts would go on for ever
 )
 
-// The wallet's code that means more than "no" (contract section 4).
-const holdNotActive payment.Code = "HOLD_NOT_ACTIVE"
+// The wallet's codes that mean more than "no" (contract section 4).
+const (
+	holdNotActive       payment.Code = "HOLD_NOT_ACTIVE"
+	holdAlreadyCaptured payment.Code = "HOLD_ALREADY_CAPTURED"
+)
 
 // attempt is one turn at one follow-up: at most one send, the lookups around it,
 // and then what to write down. All of its calls together have one call's limit.
@@ -33,6 +35,7 @@ type attempt struct {
 	told    bool // the observer has heard whether one was granted
 	asked   bool // a lookup went over the wire, or may have
 	sent    bool // a call went over the wire, or may have
+	doubt   bool // and nobody knows what became of it
 	calls   []call
 }
 
@@ -68,6 +71,9 @@ func (a *attempt) perform(ctx context.Context) (s payment.Settlement) {
 func (a *attempt) settlement(ctx context.Context) payment.Settlement {
 	leave, ok := a.wallet.Enter()
 	if !ok {
+		if a.w.State == payment.NotApplied {
+			return a.lookAgain(a.backoffMin)
+		}
 		return a.postpone(a.w.Turn, a.backoffMin)
 	}
 	defer leave()
@@ -88,6 +94,7 @@ func (a *attempt) complete(s payment.Settlement) payment.Settlement {
 	}
 	s.ID, s.Fence = a.w.ID, a.w.Fence
 	s.Unspent = !a.sent
+	s.Doubt = a.doubt
 	s.TargetID, s.Lookups, s.LateChecks = a.w.TargetID, a.w.Lookups, a.w.LateChecks
 	for _, c := range a.calls {
 		c.Ago = time.Since(c.began)
@@ -123,7 +130,17 @@ func (a *attempt) apply(ctx context.Context) payment.Settlement {
 		a.answered()
 		return succeed(evidence.WalletID)
 	case payment.FoundRejected:
+		if a.w.Kind == payment.Reversal {
+			// Refused once and redriven: what stood in the way may be gone (an account that
+			// was locked), and only a send finds out. It has the same key.
+			return a.transmit(ctx, in)
+		}
 		a.answered()
+		// Of several sends one was refused, not necessarily the last that may land.
+		const thisAndTheOnlyOther = 2
+		if a.w.Attempts > thisAndTheOnlyOther && a.mayLand(in, evidence.Code) {
+			return a.awaitWindow()
+		}
 		return a.refused(in, evidence.Code)
 	case payment.NotFound:
 		// So far. What is sent now has the same key as what may still land: the wallet
@@ -161,10 +178,10 @@ func (a *attempt) instruction() payment.Instruction {
 // awaitCredits puts a reversal off until the credits of its payment have ended.
 // Nobody is asked meanwhile, so it costs nothing but looks at the row; it looks
 // as seldom as a reversal that waits for the wallet.
+//
+// It is never parked for that: it is the credit that a person must look at, and the
+// reversal begins by itself when that has ended.
 func (a *attempt) awaitCredits() payment.Settlement {
-	if a.w.Tried >= a.parkAfter {
-		return a.park(parkCreditsOpen, "")
-	}
 	a.w.Lookups++
 	return a.postpone(a.w.Turn, lookupPause(a.w.Lookups, a.backoffMax))
 }
@@ -207,11 +224,13 @@ func (a *attempt) judge(ctx context.Context, in payment.Instruction, outcome pay
 		return succeed(outcome.WalletID)
 	case payment.Rejected:
 		if !outcome.Verdict || outcome.NotAboutThis() {
+			a.doubt = outcome.Unproven()
 			return a.again(outcome.Unproven(), parkOutOfTime)
 		}
 		a.answered()
 		return a.verdict(ctx, in, outcome.Code)
 	case payment.Unavailable:
+		a.doubt = outcome.Unproven()
 		switch {
 		case outcome.Reason == payment.ReasonUnsupported:
 			a.giveBack()
@@ -224,6 +243,7 @@ func (a *attempt) judge(ctx context.Context, in payment.Instruction, outcome pay
 		return a.again(outcome.Unproven(), parkOutOfTime)
 	case payment.Ambiguous:
 	}
+	a.doubt = true
 	return a.again(true, parkOutOfTime)
 }
 
@@ -237,12 +257,34 @@ func (a *attempt) verdict(ctx context.Context, in payment.Instruction, code paym
 		case payment.FoundApplied:
 			return succeed(evidence.WalletID)
 		case payment.FoundRejected, payment.NotFound:
+			if a.mayLand(in, code) {
+				return a.awaitWindow()
+			}
 			return a.refused(in, code)
 		case payment.NoEvidence:
 		}
 		return a.again(true, parkNoEvidence)
 	}
 	return a.refused(in, code)
+}
+
+// mayLand reports whether an earlier send of ours can still be applied although
+// this one was refused: not found is not proof (contract section 3), and what is
+// given back now could be given a second time. A capture or release cannot land any
+// more once its hold has ended.
+func (a *attempt) mayLand(in payment.Instruction, code payment.Code) bool {
+	holdEnded := in.Operation != payment.Credit && (code == holdNotActive || code == holdAlreadyCaptured)
+	return a.w.Kind != payment.Reversal && a.w.InDoubt && a.w.SinceDoubt < a.settleWindow && !holdEnded
+}
+
+// awaitWindow keeps a refused operation, and what it has reserved, until nothing of
+// it can land any more.
+func (a *attempt) awaitWindow() payment.Settlement {
+	if a.w.Tried >= a.parkAfter {
+		return a.park(parkOutOfTime, "")
+	}
+	a.resolve = true
+	return a.pending(payment.RetryTurn, min(a.settleWindow-a.w.SinceDoubt, a.backoffMax))
 }
 
 // refused is the end by the wallet's verdict. Nobody asked for a reversal and

@@ -351,6 +351,70 @@ func TestTheInstructionIsTheStoredOne(t *testing.T) {
 	}
 }
 
+// A first send is in doubt, the second is refused. What the first asked for may still
+// land (contract section 3: not found is not proof): if the refusal gave back what it
+// has reserved, the till's next credit could be applied beside it, and the customer
+// gets both. So it waits for the settle window after the last doubt.
+func TestARefusalAfterADoubtGivesNothingBackBeforeTheWindowIsOver(t *testing.T) {
+	t.Parallel()
+	const window = 15 * time.Minute
+	refusal := no(423, "ACCOUNT_LOCKED")
+	for name, c := range map[string]struct {
+		work    payment.Work
+		refusal payment.Outcome
+		inDoubt bool
+		since   time.Duration
+		want    payment.FollowUpState
+		pause   time.Duration
+	}{
+		"a credit, just now":        {credit(), refusal, true, time.Second, payment.Pending, 5 * time.Minute},
+		"a credit, nearly over":     {credit(), refusal, true, window - time.Second, payment.Pending, time.Second},
+		"a credit, over":            {credit(), refusal, true, window, payment.Refused, 0},
+		"a credit, never in doubt":  {credit(), refusal, false, 0, payment.Refused, 0},
+		"a capture, just now":       {capture(), refusal, true, time.Second, payment.Pending, 5 * time.Minute},
+		"a capture, the hold ended": {capture(), no(409, "HOLD_ALREADY_CAPTURED"), true, time.Second, payment.Refused, 0},
+		"a release, the hold ended": {release(), no(409, "HOLD_NOT_ACTIVE"), true, time.Second, payment.Refused, 0},
+	} {
+		w := c.work
+		w.Attempts, w.Turn, w.Resolve = 2, payment.RetryTurn, true
+		w.InDoubt, w.SinceDoubt = c.inDoubt, c.since
+		wallet := says(c.refusal)
+		wallet.onLookup = func(n int, _ payment.Instruction) payment.Evidence {
+			// Not found before the send; after it the wallet remembers that it refused the
+			// second one, or it forgets refusals: either way the first may still land.
+			if n > 1 && len(name)%2 == 0 {
+				return rejected(c.refusal.Code)
+			}
+			return payment.Evidence{Finding: payment.NotFound, Reason: payment.ReasonVerdict, Status: 404}
+		}
+		s, _, _ := tried(t, w, wallet)
+		if s.State != c.want || s.Pause != c.pause {
+			t.Errorf("%s: %s after %v, want %s after %v", name, s.State, s.Pause, c.want, c.pause)
+		}
+		if s.State == payment.Pending && !s.Resolve {
+			t.Errorf("%s: the next attempt does not begin with a lookup", name)
+		}
+	}
+	// A refusal that is found before anything is sent again is about the one send there
+	// was: that is the end (contract section 4). Of several it may be about another.
+	for attempts, want := range map[int]payment.FollowUpState{2: payment.Refused, 3: payment.Pending} {
+		w := credit()
+		w.Attempts, w.Turn, w.Resolve, w.InDoubt, w.SinceDoubt = attempts, payment.RetryTurn, true, true, time.Second
+		if s, _, _ := tried(t, w, finds(rejected("ACCOUNT_LOCKED"))); s.State != want {
+			t.Errorf("found rejected after %d sends: %s, want %s", attempts-1, s.State, want)
+		}
+	}
+	// And the doubt is told to the ledger, which keeps when it was.
+	for outcome, want := range map[payment.Outcome]bool{
+		ambiguous(payment.ReasonTimeout): true, {Class: payment.Unavailable, Reason: payment.ReasonStatus502, Status: 502}: true, foreign(404): true,
+		unavailable(payment.ReasonConnectFailed): false, refusal: false, success("w"): false,
+	} {
+		if s, _, _ := tried(t, credit(), says(outcome)); s.Doubt != want {
+			t.Errorf("%s %s: doubt %v, want %v", outcome.Class, outcome.Reason, s.Doubt, want)
+		}
+	}
+}
+
 // One attempt takes two seconds of a worker, however many calls it makes: a
 // wallet that crawls must not hold every worker, nor a lease outlast its owner.
 func TestAnAttemptTakesAtMostItsLimit(t *testing.T) {

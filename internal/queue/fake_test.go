@@ -40,6 +40,7 @@ type row struct {
 	accepted, tried, ended time.Time
 	due                    time.Time // zero = nothing is due
 	leased                 time.Time // until when, zero = nobody's
+	doubt                  time.Time // when a send last ended in doubt, zero = never
 	code                   payment.Code
 	walletID, parkReason   string
 	calls                  []payment.WalletCall
@@ -117,10 +118,14 @@ func (l *fakeLedger) Lease(ctx context.Context, order payment.LeaseOrder) ([]pay
 		r.leased = now.Add(order.Lease)
 		if takenOver {
 			r.work.Turn, r.work.Resolve = payment.LookupTurn, true
+			r.doubt = now
 		}
 		w := r.work
 		w.Turn, w.TakenOver = turn, takenOver
 		w.Age, w.Tried = now.Sub(r.accepted), now.Sub(r.tried)
+		if !r.doubt.IsZero() {
+			w.InDoubt, w.SinceDoubt = true, now.Sub(r.doubt)
+		}
 		if !r.ended.IsZero() {
 			w.SinceEnd = now.Sub(r.ended)
 		}
@@ -165,6 +170,9 @@ func (l *fakeLedger) Settle(_ context.Context, s payment.Settlement) (bool, erro
 	}
 	if s.Unspent {
 		r.work.Attempts--
+	}
+	if s.Doubt {
+		r.doubt = now
 	}
 	if r.ended.IsZero() && s.State != payment.Pending && s.State != payment.Parked {
 		r.ended = now

@@ -110,12 +110,30 @@ func TestAReversalThatIsRefusedIsParked(t *testing.T) {
 			}
 		}
 	}
-	// The same where the refusal is learnt by a lookup.
-	for code, want := range map[payment.Code]payment.FollowUpState{"HOLD_NOT_ACTIVE": payment.Succeeded, "OTHER": payment.Parked} {
-		w := cancellationOf(hold())
+}
+
+// An operator redrives a reversal that was refused, because what stood in the way is
+// gone. A v2 wallet still says REJECTED of it when it is looked up; if that were the
+// end, no redrive would ever give the money back.
+func TestARedrivenReversalIsSentAgain(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		work    payment.Work
+		outcome payment.Outcome
+		want    payment.FollowUpState
+	}{
+		{cancellationOf(debit()), success("w1"), payment.Succeeded},
+		{cancellationOf(debit()), no(423, "ACCOUNT_LOCKED"), payment.Parked},
+		{cancellationOf(hold()), success("w1"), payment.Succeeded},
+		{cancellationOf(hold()), no(409, "HOLD_NOT_ACTIVE"), payment.Succeeded},
+	} {
+		w := c.work
 		w.Attempts, w.Turn, w.Resolve = 2, payment.RetryTurn, true
-		if s, _, _ := tried(t, w, finds(rejected(code))); s.State != want {
-			t.Errorf("found rejected %s: %s", code, s.State)
+		wallet := says(c.outcome)
+		wallet.onLookup = func(int, payment.Instruction) payment.Evidence { return rejected("ACCOUNT_LOCKED") }
+		s, _, _ := tried(t, w, wallet)
+		if s.State != c.want || wallet.sends != 1 {
+			t.Errorf("%s, answered %s: %s after %d sends", w.Payment.Operation, c.outcome.Code, s.State, wallet.sends)
 		}
 	}
 }
@@ -160,11 +178,12 @@ func TestACancelledDebitGivesBackWhatItsCreditsHaveNot(t *testing.T) {
 	if s, _, _ := tried(t, w, says(success("w1"))); s.State != payment.Succeeded {
 		t.Errorf("hold: %s", s.State)
 	}
-	// A credit that stays parked is somebody's to look at, and so is what waits for it.
+	// A credit that stays parked is somebody's to look at. What waits for it begins by
+	// itself when that has ended, and is not a second thing to be looked at.
 	w = cancellationOf(debit())
 	w.CreditsOpen, w.Tried = true, 72*time.Hour
-	if s, _, _ := tried(t, w, &fakeWallet{}); s.State != payment.Parked || s.ParkReason != parkCreditsOpen {
-		t.Errorf("a credit is open for 72 hours: %s %q", s.State, s.ParkReason)
+	if s, _, _ := tried(t, w, &fakeWallet{}); s.State != payment.Pending || !s.Due {
+		t.Errorf("a credit is open for 72 hours: %s, due %v", s.State, s.Due)
 	}
 }
 

@@ -161,8 +161,12 @@ func TestTenThousandFollowUpsAreEachAppliedOnce(t *testing.T) {
 	if len(applied) != n || foreignKeys != 0 {
 		t.Errorf("%d references were applied, want %d; %d requests carried another key", len(applied), n, foreignKeys)
 	}
-	if recorded != total || attempts != total {
-		t.Errorf("%d requests on the wire, %d recorded, %d attempts counted", total, recorded, attempts)
+	// What was begun to be written to a connection that the wallet was closing counts
+	// and is recorded, though it never arrived: nobody here can know that it did not.
+	var lost int
+	w.query(`SELECT count(*) FROM wallet_calls WHERE call = 'credit' AND reason = 'connection_lost'`, nil, &lost)
+	if recorded != attempts || total > recorded || total < recorded-lost {
+		t.Errorf("%d requests on the wire, %d recorded (%d of them lost), %d attempts counted", total, recorded, lost, attempts)
 	}
 	if got := w.wallet.Balance("ANNA", "EUR"); got != int64(n) {
 		t.Errorf("the account got %d, want %d", got, n)
@@ -456,5 +460,82 @@ func TestOneOfFiftyEndsOfAHoldIsAccepted(t *testing.T) {
 	w.awaitRow(`SELECT count(*) FROM operations WHERE state = 'PENDING'`, 0)
 	if _, applied, _ := w.effects(); len(applied) != 2 { // the hold and its end
 		t.Errorf("%d effects in the wallet, want 2", len(applied))
+	}
+}
+
+// Not found is not proof: a credit whose first send is in doubt and whose second is
+// refused keeps what it has reserved until the first cannot land any more. Otherwise
+// the till's next refund goes through, the first one lands beside it, and the customer
+// has both.
+func TestARefusalAfterADoubtDoesNotPayTwice(t *testing.T) {
+	t.Parallel()
+	const opening = 100_000
+	w := newWorld(t)
+	w.wallet.SetBalance("ANNA", "EUR", opening)
+	w.rule(walletsim.Rule{Match: walletsim.Match{Operation: walletsim.Credit, Attempt: 1, Count: 1}, Fault: walletsim.Late(2 * time.Second)})
+	w.rule(walletsim.Rule{Match: walletsim.Match{Operation: walletsim.Credit, Attempt: 2, Count: 1}, Fault: walletsim.Fault{Apply: walletsim.Refuse, Code: "ACCOUNT_LOCKED"}})
+	r := w.start(plain, append([]string{"QUEUE_SETTLE_WINDOW=5s"}, hurried...)...)
+	debit := r.mustDebit("key-of-the-debit", "ANNA").member("id")
+	body := fmt.Sprintf(`{"account": "ANNA", "amount": 1250, "currency": "EUR", "debitId": %q}`, debit)
+	first := r.mustPost("/credits", "key-of-the-first", body, http.StatusAccepted).member("id")
+	if _, err := w.wallet.WaitFor(t.Context(), func(e walletsim.Entry) bool {
+		return e.Event == walletsim.Rejected && e.Request != nil && e.Operation == walletsim.Credit
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if second, err := r.post("/credits", "key-of-the-second", body); err != nil || second.member("code") != "AMOUNT_EXCEEDS_DEBIT" {
+		t.Errorf("a second credit while the first may still land: %d %s, %v", second.status, second.body, err)
+	}
+	if end := r.awaitEnd(first); end.member("status") != "SUCCEEDED" {
+		t.Errorf("the first credit, which has landed: %s", end.body)
+	}
+	if err := w.wallet.WaitQuiet(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.wallet.Balance("ANNA", "EUR"); got != opening {
+		t.Errorf("the customer has %d, had %d", got, opening)
+	}
+}
+
+// A hold that is cancelled by key while its own release is under way has only that to
+// undo it: if the wallet refuses, somebody must look, the money is still held.
+func TestACancelledHoldWhoseReleaseIsRefusedIsParked(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.rule(walletsim.Rule{Match: walletsim.Match{Operation: walletsim.Release, Attempt: 1}, Fault: walletsim.Down()})
+	w.rule(walletsim.Rule{Match: walletsim.Match{Operation: walletsim.Release}, Fault: walletsim.Fault{Apply: walletsim.Refuse, Code: "ACCOUNT_LOCKED", DelayBefore: 200 * time.Millisecond}})
+	api := w.startRole(plain, "api", hurried...)
+	hold := api.mustPost("/holds", "key-of-the-hold", `{"account": "ANNA", "amount": 1000, "currency": "EUR"}`, http.StatusCreated).member("id")
+	release := api.mustPost("/holds/"+hold+"/release", "key-of-the-release", "", http.StatusAccepted).member("id")
+	cancel := api.mustPost("/payments/by-key/hold/key-of-the-hold/cancel", "", "", http.StatusOK)
+	if cancel.member("reversal") != release {
+		t.Errorf("undone by %s, want the release", cancel.body)
+	}
+	w.startWorker(plain, append([]string{"QUEUE_SETTLE_WINDOW=3s"}, hurried...)...)
+	if end := api.awaitEnd(release); end.member("status") != "PARKED" {
+		t.Errorf("the refused release: %s", end.body)
+	}
+	if again := api.mustPost("/payments/by-key/hold/key-of-the-hold/cancel", "", "", http.StatusOK); again.body != cancel.body {
+		t.Errorf("asked again, the cancel answers differently:\n%s\n%s", cancel.body, again.body)
+	}
+}
+
+// The crash point that only a reversal passes: it has found what it must undo, and
+// dies before it says so. The follower finds it again, and the money is given back once.
+func TestAKilledWorkerLosesNoFinding(t *testing.T) {
+	t.Parallel()
+	const opening = 100_000
+	w := newWorld(t)
+	w.wallet.SetBalance("ANNA", "EUR", opening)
+	w.rule(walletsim.Rule{Match: walletsim.Match{Operation: walletsim.Debit}, Fault: walletsim.LoseAnswer(walletsim.FIN)})
+	w.rule(walletsim.Rule{Match: walletsim.Match{Operation: walletsim.Lookup, Count: 1}, Fault: walletsim.Stall()})
+	api := w.startRole(plain, "api", hurried...)
+	api.mustPost("/debits", "key-of-the-debit", `{"account": "ANNA", "amount": 1250, "currency": "EUR"}`, http.StatusFailedDependency)
+	victim := w.startRole(binary, "worker", append(hurried, "CRASH_AT="+crashpoint.WorkerAfterLookup)...)
+	victim.awaitExit()
+	w.startWorker(plain, hurried...)
+	w.awaitRow(`SELECT count(*) FROM operations WHERE kind = 'reversal' AND state = 'SUCCEEDED'`, 1)
+	if got := w.wallet.Balance("ANNA", "EUR"); got != opening {
+		t.Errorf("the customer has %d, had %d", got, opening)
 	}
 }

@@ -212,32 +212,40 @@ func cancelOfAHoldKnowsHowItEnded(ctx context.Context, t *testing.T, open Open) 
 
 // A hold that was released is not cancelled: whoever replays its request is told what
 // he was told. And one that was cancelled takes nothing more, even if the wallet
-// refuses the release that was to undo it; asked again, the cancel undoes it itself.
+// refuses the release that was to undo it: that is parked, because the money is still
+// held and somebody must look; asked again, the cancel answers the same.
 func cancelledHoldTakesNothingMore(ctx context.Context, t *testing.T, open Open) {
 	l := open(t, never)
-	req := Request("hold")
-	req.Operation = payment.Hold
-	hold := approve(ctx, t, l, payment.Hold, req.Key)
-	release := accept(ctx, t, l, Release(hold, "release"))
-	claim, err := l.Claim(ctx, req)
-	must(t, err)
-	equal(t, claim, payment.Claim{Status: payment.ClaimDecided, Payment: hold})
+	for refusal, want := range map[payment.Code]payment.FollowUpState{
+		"ACCOUNT_LOCKED":  payment.Parked,
+		"HOLD_NOT_ACTIVE": payment.Succeeded, // nothing is held, which is all that was wanted
+	} {
+		req := Request("hold of " + payment.Key(refusal))
+		req.Operation = payment.Hold
+		hold := approve(ctx, t, l, payment.Hold, req.Key)
+		release := accept(ctx, t, l, Release(hold, "release of "+payment.Key(refusal)))
+		claim, err := l.Claim(ctx, req)
+		must(t, err)
+		equal(t, claim, payment.Claim{Status: payment.ClaimDecided, Payment: hold})
 
-	if c := cancel(ctx, t, l, req, nil); c.Reversal != release.ID {
-		t.Errorf("undone by %s, want the release %s", c.Reversal, release.ID)
-	}
-	must(t, l.End(ctx, release.ID, payment.Refused, "ACCOUNT_LOCKED", ""))
+		if c := cancel(ctx, t, l, req, nil); c.Reversal != release.ID {
+			t.Errorf("undone by %s, want the release %s", c.Reversal, release.ID)
+		}
+		must(t, l.End(ctx, release.ID, payment.Refused, refusal, ""))
 
-	got, err := l.Accept(ctx, Capture(hold, "capture", 0))
-	must(t, err)
-	if got.Status != payment.HoldNotActive {
-		t.Errorf("a capture: status %d", got.Status)
-	}
-	c := cancel(ctx, t, l, req, nil)
-	reversal, found, err := l.OperationByID(ctx, hold.Caller, c.Reversal)
-	must(t, err)
-	if !found || reversal.Kind != payment.Reversal {
-		t.Errorf("undone by %+v, want a reversal", reversal)
+		got, err := l.Accept(ctx, Capture(hold, "capture of "+payment.Key(refusal), 0))
+		must(t, err)
+		if got.Status != payment.HoldNotActive {
+			t.Errorf("a capture: status %d", got.Status)
+		}
+		if c := cancel(ctx, t, l, req, nil); c.Reversal != release.ID {
+			t.Errorf("asked again, undone by %s, want the release %s", c.Reversal, release.ID)
+		}
+		ended, _, err := l.OperationByID(ctx, hold.Caller, release.ID)
+		must(t, err)
+		if ended.State != want {
+			t.Errorf("refused with %s, the release is %s, want %s", refusal, ended.State, want)
+		}
 	}
 }
 

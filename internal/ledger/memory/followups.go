@@ -263,6 +263,12 @@ func (l *Ledger) End(_ context.Context, id uuid.UUID, state payment.FollowUpStat
 		if f.State != payment.Pending && f.State != payment.Parked {
 			return fmt.Errorf("the follow-up is %s already", f.State)
 		}
+		if f.cancelled && state == payment.Refused { // see the ledger's endsAs
+			state = payment.Parked
+			if code == "HOLD_NOT_ACTIVE" {
+				state, code = payment.Succeeded, ""
+			}
+		}
 		f.State, f.Code, f.WalletID = state, code, walletID
 		if state != payment.Pending && state != payment.Parked {
 			f.EndedAt = now()
