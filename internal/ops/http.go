@@ -46,6 +46,7 @@ type handler struct{ Config }
 //
 //	GET  /operators/parked?limit=
 //	GET  /operators/find?key=&reference=&account=&walletId=&amount=&currency=&caller=&from=&until=&limit=
+//	GET  /operators/show/{id}                      a payment or a follow-up
 //	GET  /operators/timeline/{id}                  of a payment or of a follow-up
 //	POST /operators/operations/{id}/redrive        {"reason": "…"}
 //	POST /operators/operations/{id}/settle         {"applied": true, "reason": "…"}
@@ -61,7 +62,17 @@ func Handler(cfg Config) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /operators/parked", h.authorized(h.parked))
 	mux.HandleFunc("GET /operators/find", h.authorized(h.find))
-	mux.HandleFunc("GET /operators/timeline/{id}", h.authorized(h.timeline))
+	mux.HandleFunc("GET /operators/show/{id}", h.authorized(h.known(func(id uuid.UUID, t payment.Timeline) any {
+		for _, f := range t.FollowUps {
+			if f.ID == id {
+				return viewFollowUp(f)
+			}
+		}
+		return viewPayment(t.Payment)
+	})))
+	mux.HandleFunc("GET /operators/timeline/{id}", h.authorized(h.known(func(_ uuid.UUID, t payment.Timeline) any {
+		return viewTimeline(t)
+	})))
 	mux.HandleFunc("POST /operators/operations/{id}/redrive", h.authorized(h.redrive))
 	mux.HandleFunc("POST /operators/operations/{id}/settle", h.authorized(h.settle))
 	mux.HandleFunc("/operators/", h.authorized(func(w http.ResponseWriter, _ *http.Request, _ string) {
@@ -130,20 +141,23 @@ func (h handler) find(w http.ResponseWriter, r *http.Request, _ string) {
 	answer(w, viewFound(found))
 }
 
-func (h handler) timeline(w http.ResponseWriter, r *http.Request, _ string) {
-	id, err := ParseID(r.PathValue("id"))
-	if err != nil {
-		problem(w, http.StatusNotFound, "NOT_FOUND", err.Error())
-		return
-	}
-	t, found, err := h.Ledger.Timeline(r.Context(), id)
-	switch {
-	case err != nil:
-		h.unreadable(w, r, err)
-	case !found:
-		problem(w, http.StatusNotFound, "NOT_FOUND", "there is no such payment or follow-up")
-	default:
-		answer(w, viewTimeline(t))
+// known answers with a view of what is known of the id in the path.
+func (h handler) known(view func(uuid.UUID, payment.Timeline) any) func(http.ResponseWriter, *http.Request, string) {
+	return func(w http.ResponseWriter, r *http.Request, _ string) {
+		id, err := ParseID(r.PathValue("id"))
+		if err != nil {
+			problem(w, http.StatusNotFound, "NOT_FOUND", err.Error())
+			return
+		}
+		t, found, err := h.Ledger.Timeline(r.Context(), id)
+		switch {
+		case err != nil:
+			h.unreadable(w, r, err)
+		case !found:
+			problem(w, http.StatusNotFound, "NOT_FOUND", "there is no such payment or follow-up")
+		default:
+			answer(w, view(id, t))
+		}
 	}
 }
 

@@ -150,6 +150,7 @@ func TestOnlyAnOperatorIsServed(t *testing.T) {
 		{"/operators/parked", ""},
 		{"/operators/find?key=k", ""},
 		{"/operators/timeline/" + paymentID.String(), ""},
+		{"/operators/show/" + paymentID.String(), ""},
 		{redrivePath, because},
 		{settlePath, `{"applied":true,"reason":"r"}`},
 		{"/operators/nothing", ""},
@@ -322,5 +323,24 @@ func TestAnInterventionThatChangedNothingSaysWhy(t *testing.T) {
 	d = newDesk(t, &fakeLedger{})
 	refusedWith(t, d.ask("/operators/timeline/"+paymentID.String(), ""), 404, "NOT_FOUND")
 	refusedWith(t, d.ask("/operators/timeline/4711", ""), 404, "NOT_FOUND")
+	refusedWith(t, d.ask("/operators/show/4711", ""), 404, "NOT_FOUND")
 	refusedWith(t, d.ask("/operators/operations/4711/redrive", because), 404, "OPERATION_NOT_FOUND")
+}
+
+// Whoever has an id shall see what it is of, a payment or one of its follow-ups.
+func TestAnIDIsShownAsWhatItIs(t *testing.T) {
+	t.Parallel()
+	told := payment.Timeline{
+		Payment:   payment.Payment{ID: paymentID, Operation: payment.Debit, State: payment.Approved},
+		FollowUps: []payment.FollowUpDetail{{FollowUp: payment.FollowUp{ID: followUpID, Kind: payment.Credit, State: payment.Parked, PaymentID: paymentID}}},
+	}
+	d := newDesk(t, &fakeLedger{timeline: told, known: true})
+	for id, want := range map[string]string{
+		paymentID.String():  `"kind":"debit"`,
+		followUpID.String(): `"kind":"credit"`,
+	} {
+		if w := d.ask("/operators/show/"+id, ""); w.Code != http.StatusOK || !strings.Contains(w.Body.String(), want) || !strings.Contains(w.Body.String(), `"id":"`+id+`"`) {
+			t.Errorf("%d %s, want %s", w.Code, w.Body, want)
+		}
+	}
 }
