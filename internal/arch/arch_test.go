@@ -124,7 +124,7 @@ var rooms = map[string]room{
 	"api":        {},
 
 	// What tills use.
-	"client": {theirs: []string{ids, "net/http"}, later: true},
+	"client": {theirs: []string{ids, "net/http"}},
 
 	// What stands in for the outside.
 	"internal/walletsim": {
