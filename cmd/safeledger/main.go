@@ -76,8 +76,7 @@ func run() int {
 		return 0
 	}
 	fmt.Fprintf(os.Stderr, "safeledger: %v\n", err)
-	var invalid *config.InvalidError
-	if errors.As(err, &invalid) {
+	if _, ok := errors.AsType[*config.InvalidError](err); ok {
 		return exitConfig
 	}
 	return exitFailed

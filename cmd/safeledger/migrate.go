@@ -19,8 +19,7 @@ func (migrateCommand) Run(p *process) error {
 		return err
 	}
 	err = ledger.Migrate(p.ctx, cfg.URL, telemetry.NewLogger(os.Stderr, nil))
-	var unreadable *pgconn.ParseConfigError
-	if errors.As(err, &unreadable) {
+	if _, ok := errors.AsType[*pgconn.ParseConfigError](err); ok {
 		return cfg.Refuse("DATABASE_URL", err)
 	}
 	return err

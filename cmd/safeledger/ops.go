@@ -32,7 +32,7 @@ type opsCommand struct {
 }
 
 // AfterApply lets the subcommands have the flags that all of them share.
-func (c *opsCommand) AfterApply(k *kong.Context) error {
+func (c *opsCommand) AfterApply(k *kong.Context) error { //nolint:unparam // the signature is kong's
 	k.Bind(c)
 	return nil
 }

@@ -330,7 +330,7 @@ func (s *service) close() {
 	select {
 	case <-done:
 	case <-time.After(closeLimit):
-		s.log.Warn("connections were still open at the end") //nolint:sloglint // there is no context any more
+		s.log.Warn("connections were still open at the end")
 	}
 }
 

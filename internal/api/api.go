@@ -177,7 +177,7 @@ func (a *api) methodNotAllowed(w http.ResponseWriter, r *http.Request) {
 // report B5).
 func (a *api) recovering(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		defer func() {
+		defer func() { //nolint:contextcheck // the request's context is in r
 			v := recover()
 			if v == nil {
 				return

@@ -238,7 +238,7 @@ func (d *bodyDecoder) amount(minor *int64) error {
 	amount, err := strconv.ParseInt(number, 10, 64)
 	if err != nil || amount < 1 || amount > d.maxAmount {
 		d.invalidate(fmt.Sprintf("must be from 1 to %d", d.maxAmount))
-		return nil
+		return nil //nolint:nilerr // invalidate has recorded it
 	}
 	*minor = amount
 	return nil

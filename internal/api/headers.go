@@ -20,7 +20,7 @@ const (
 func acceptable(lines []string) bool {
 	var plain, problem preference
 	readable := false
-	for _, item := range strings.Split(strings.Join(lines, ","), ",") {
+	for item := range strings.SplitSeq(strings.Join(lines, ","), ",") {
 		if strings.TrimSpace(item) == "" {
 			continue
 		}

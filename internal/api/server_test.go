@@ -42,7 +42,7 @@ func (pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
 func overPipe(t *testing.T, handler http.Handler) net.Conn {
 	t.Helper()
 	listener := pipeListener{make(chan net.Conn)}
-	server := &http.Server{Handler: handler, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0)} //nolint:gosec // the till of this test is the test
+	server := &http.Server{Handler: handler, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0)}
 	served := make(chan struct{})
 	go func() {
 		_ = server.Serve(listener) // ends with the listener
@@ -110,7 +110,7 @@ func TestAStalledBodyIs400After2Seconds(t *testing.T) {
 						}
 					}
 				})
-				response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+				response, err := http.ReadResponse(bufio.NewReader(conn), nil) //nolint:bodyclose // the connection is closed, under it
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -160,7 +160,7 @@ func TestTheLimitOnABodyEndsWithTheBody(t *testing.T) {
 			go func() {
 				_, _ = io.WriteString(conn, post(fmt.Sprintf("Idempotency-Key: k\r\nContent-Length: %d\r\n", len(goodBody)), goodBody))
 			}()
-			response, err := http.ReadResponse(reader, nil)
+			response, err := http.ReadResponse(reader, nil) //nolint:bodyclose // the connection is closed, under it
 			if err != nil {
 				t.Fatalf("request %d: %v", i, err)
 			}
@@ -187,7 +187,7 @@ func TestARefusalDoesNotWaitForItsBody(t *testing.T) {
 		go func() {
 			_, _ = io.WriteString(conn, "POST /debits HTTP/1.1\r\nHost: till\r\nContent-Length: 1000\r\n\r\n{")
 		}()
-		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		response, err := http.ReadResponse(bufio.NewReader(conn), nil) //nolint:bodyclose // the connection is closed, under it
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -243,7 +243,7 @@ func TestHeadersThatWereBentOnTheWayAreRefused(t *testing.T) {
 			if _, err := io.WriteString(conn, post(test.head, payload)); err != nil {
 				t.Fatal(err)
 			}
-			response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			response, err := http.ReadResponse(bufio.NewReader(conn), nil) //nolint:bodyclose // the connection is closed, under it
 			if err != nil {
 				t.Fatal(err)
 			}

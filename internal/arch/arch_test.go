@@ -404,3 +404,25 @@ func TestNothingStartsByItself(t *testing.T) {
 		})
 	}
 }
+
+// TestNoTestSleepsToWait keeps sleeping to the files in which time is testing/synctest's: there it takes no time and
+// cannot be too short. Elsewhere a test that sleeps is slow where the machine is fast and red where it is busy.
+func TestNoTestSleepsToWait(t *testing.T) {
+	t.Parallel()
+	for _, f := range files(t) {
+		fake := slices.ContainsFunc(f.tree.Imports, func(i *ast.ImportSpec) bool { return i.Path.Value == `"testing/synctest"` })
+		if !f.test || fake {
+			continue
+		}
+		ast.Inspect(f.tree, func(n ast.Node) bool {
+			call, ok := n.(*ast.SelectorExpr)
+			if !ok || call.Sel.Name != "Sleep" {
+				return true
+			}
+			if from, ok := call.X.(*ast.Ident); ok && from.Name == "time" {
+				t.Errorf("%s: time.Sleep: wait for the event", f.name)
+			}
+			return true
+		})
+	}
+}

@@ -146,15 +146,13 @@ func parseHash(text string) (hash [sha256.Size]byte, err error) {
 // place says where and in which way the file is not what was asked for, in
 // words of our own: the library's may repeat a value.
 func place(err error) error {
-	var syntax *jsontext.SyntacticError
-	if errors.As(err, &syntax) {
+	if syntax, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
 		if errors.Is(err, jsontext.ErrDuplicateName) {
 			return fmt.Errorf("%s: is there twice", pointer(syntax.JSONPointer))
 		}
 		return fmt.Errorf("%s: is not valid JSON, at byte %d", pointer(syntax.JSONPointer), syntax.ByteOffset)
 	}
-	var semantic *json.SemanticError
-	if errors.As(err, &semantic) {
+	if semantic, ok := errors.AsType[*json.SemanticError](err); ok {
 		if errors.Is(err, json.ErrUnknownName) {
 			return fmt.Errorf("%s: is not a known member", pointer(semantic.JSONPointer))
 		}

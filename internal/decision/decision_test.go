@@ -60,7 +60,7 @@ type fakeLedger struct {
 
 func (l *fakeLedger) Claim(ctx context.Context, req payment.Request) (payment.Claim, error) {
 	l.claimLeft = left(ctx)
-	time.Sleep(l.claimTakes) //nolint:forbidigo // fake time: the claim's duration is the case
+	time.Sleep(l.claimTakes) // fake time: the claim's duration is the case
 	if l.claimErr != nil {
 		return payment.Claim{}, l.claimErr
 	}
@@ -74,7 +74,7 @@ func (l *fakeLedger) Claim(ctx context.Context, req payment.Request) (payment.Cl
 
 func (l *fakeLedger) Decide(ctx context.Context, id uuid.UUID, d payment.Decision) (payment.Payment, error) {
 	l.storeLeft = left(ctx)
-	time.Sleep(l.storeTakes) //nolint:forbidigo // fake time: the store's duration is the case
+	time.Sleep(l.storeTakes) // fake time: the store's duration is the case
 	if l.storeErr != nil {
 		return payment.Payment{}, l.storeErr
 	}

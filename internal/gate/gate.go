@@ -88,7 +88,7 @@ func (g *Gate) enter() (reason string) {
 			return Draining
 		case state&unreachable != 0:
 			return NotReady
-		case int64(state&inFlightMask) >= int64(g.cfg.MaxInFlight): //nolint:gosec // 32 bits fit
+		case int64(state&inFlightMask) >= int64(g.cfg.MaxInFlight):
 			return Overloaded
 		}
 		if g.state.CompareAndSwap(state, state+1) {
@@ -162,7 +162,7 @@ func (g *Gate) Wait(ctx context.Context) error {
 }
 
 // InFlight is how many requests are inside.
-func (g *Gate) InFlight() int { return int(g.state.Load() & inFlightMask) } //nolint:gosec // 32 bits fit
+func (g *Gate) InFlight() int { return int(g.state.Load() & inFlightMask) }
 
 // SetDatabaseReachable says whether the database can be reached. While it
 // cannot, a claim would be an unknown outcome; a refusal is a known one.

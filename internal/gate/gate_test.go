@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -44,11 +45,7 @@ func (r *refused) Refused(reason string) {
 func (r *refused) snapshot() map[string]int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	out := make(map[string]int, len(r.counts))
-	for reason, n := range r.counts {
-		out[reason] = n
-	}
-	return out
+	return maps.Clone(r.counts)
 }
 
 func newGate(maximum int) (*gate.Gate, *refused) {
@@ -349,7 +346,7 @@ func TestThePromiseHoldsUnderConcurrency(t *testing.T) {
 			case <-done:
 				return
 			default:
-				g.SetDatabaseReachable(rand.IntN(4) > 0) //nolint:gosec // a test's dice
+				g.SetDatabaseReachable(rand.IntN(4) > 0)
 			}
 		}
 	}()

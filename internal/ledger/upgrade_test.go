@@ -30,12 +30,12 @@ func TestReversalsOfTheReleaseBeforeBecomeWork(t *testing.T) {
 	db := pgtest.NewEmpty(t)
 	conn := db.Connect(t)
 	toVersion1(t, conn)
-	before, during := declinedBefore(t, conn, "before"), ""
+	before := declinedBefore(t, conn, "before")
 
 	if err := ledger.Migrate(t.Context(), db.URL, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
-	during = declinedBefore(t, conn, "during")
+	during := declinedBefore(t, conn, "during")
 
 	l, _ := open(t, db.URL, ledger.Options{}, never)
 	work := leased(t, l, order(10))

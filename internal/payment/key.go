@@ -108,7 +108,7 @@ func (k Key) time() (t [keyTimeBytes]byte) {
 			}
 		}
 		for i := range t {
-			t[i] = byte(ms >> (8 * (keyTimeBytes - 1 - i)))
+			t[i] = byte(ms >> (8 * (keyTimeBytes - 1 - i))) //nolint:gosec // the low byte is what is wanted
 		}
 	}
 	return t

@@ -3,7 +3,6 @@ package queue
 import (
 	"cmp"
 	"context"
-	"io"
 	"log/slog"
 	"maps"
 	"slices"
@@ -421,7 +420,7 @@ func defaults(o *fakeObserver) Config {
 		Workers: 32, Lease: 20 * time.Second, CallLimit: 2 * time.Second,
 		BackoffMin: time.Second, BackoffMax: 5 * time.Minute, ParkAfter: 72 * time.Hour,
 		SettleWindow: 15 * time.Minute, LateChecks: []time.Duration{time.Hour, 24 * time.Hour}, LookupsPerSecond: 20,
-		Observer: o, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Observer: o, Log: slog.New(slog.DiscardHandler),
 	}
 }
 
@@ -454,7 +453,7 @@ func run(t *testing.T, q *Queue) (stop func()) {
 
 // wait lets fake time pass, and what is due by then happen.
 func wait(d time.Duration) {
-	time.Sleep(d) //nolint:forbidigo // fake time: it stands for what passes meanwhile
+	time.Sleep(d) // fake time: it stands for what passes meanwhile
 	synctest.Wait()
 }
 

@@ -87,7 +87,7 @@ func TestASaturatedReplicaLeasesInBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, wallet := &fakeLedger{}, &fakeWallet{}
 		wallet.onSend = func(n int, _ payment.Instruction) payment.Outcome {
-			time.Sleep(time.Duration(10+n%7) * time.Millisecond) //nolint:forbidigo // fake time: no two calls end together
+			time.Sleep(time.Duration(10+n%7) * time.Millisecond) // fake time: no two calls end together
 			return success("w")
 		}
 		l.accept(works(3200, credit)...)
@@ -159,7 +159,7 @@ func TestASettlementAfterATakeoverChangesNothing(t *testing.T) {
 		r := l.accept(credit())[0]
 		slow := &fakeWallet{}
 		slow.onSend = func(int, payment.Instruction) payment.Outcome {
-			time.Sleep(25 * time.Second) //nolint:forbidigo // fake time: the process is stopped
+			time.Sleep(25 * time.Second) // fake time: the process is stopped
 			return no(409, "TOO_LATE")
 		}
 		ctx, cancel := context.WithCancel(t.Context())

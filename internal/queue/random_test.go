@@ -193,7 +193,7 @@ func (l randomLedger) Settle(ctx context.Context, s payment.Settlement) (bool, e
 		_, _ = l.fakeLedger.Settle(ctx, s)
 		return false, errors.New("it died")
 	case stopped:
-		time.Sleep(25 * time.Second) //nolint:forbidigo // fake time: the process is stopped
+		time.Sleep(25 * time.Second) // fake time: the process is stopped
 	}
 	return l.fakeLedger.Settle(ctx, s)
 }

@@ -231,9 +231,9 @@ func TestALookupSchedule(t *testing.T) {
 		if l.count(payment.NotApplied) != 1 {
 			t.Fatalf("a minute behind the settle window: %s", l.snapshot(r).work.State)
 		}
-		seconds := func(d ...time.Duration) (all []time.Duration) {
+		seconds := func(d ...int) (all []time.Duration) {
 			for _, s := range d {
-				all = append(all, s*time.Second)
+				all = append(all, time.Duration(s)*time.Second)
 			}
 			return all
 		}

@@ -129,7 +129,7 @@ func (c *conn) converse(req request, message []byte) (seen sight, clean bool) {
 
 	// A wallet may answer before it has read everything and close: what it said is
 	// still there to be read, also after a write that failed.
-	answer, err := c.readHead(req.method)
+	answer, err := c.readHead(req.method) //nolint:bodyclose // it is the connection's, which its owner closes
 	if err != nil {
 		return sight{lost: c.lost(payment.ReasonConnectionLost)}, false
 	}

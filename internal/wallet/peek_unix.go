@@ -15,7 +15,7 @@ func silent(socket syscall.RawConn) bool {
 	err := socket.Read(func(fd uintptr) bool {
 		var b [1]byte
 		for {
-			_, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT) //nolint:gosec // a descriptor fits
+			_, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
 			if errors.Is(err, syscall.EINTR) {
 				continue
 			}

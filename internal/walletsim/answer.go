@@ -75,7 +75,7 @@ func (s *Sim) verdictAnswer(r *Request, v verdict) answer {
 				m.ExistingDebitID = v.op.id
 			case Credit:
 				m.ExistingCreditID = v.op.id
-			case Hold, Capture, Release, Lookup: // version 1 has no name for those
+			case Hold, Capture, Release, Lookup, Mutations, Anything: // version 1 has no name for those
 			}
 		}
 		a = jsonAnswer(statusOf(v.code), m)

@@ -341,7 +341,7 @@ func (k *call) decode(body []byte) *refusal {
 		var r releaseBody
 		err = json.Unmarshal(body, &r, json.RejectUnknownMembers(true))
 		m.Reference = r.Reference
-	case Lookup:
+	case Lookup, Mutations, Anything: // a lookup has no body; the others are what rules match, never a call
 	}
 	take(&k.Reference, m.Reference)
 	take(&k.Account, m.Account)

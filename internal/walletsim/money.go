@@ -322,7 +322,7 @@ func (b *bank) move(r *Request, effect *Effect) (balanceChange, heldChange int64
 		name, currency = hold.request.Account, hold.request.Currency
 		balanceChange, heldChange = hold.request.AmountMinor, -hold.request.AmountMinor
 		effect.AmountMinor = hold.request.AmountMinor
-	case Lookup:
+	case Lookup, Mutations, Anything: // nothing moves; the others are what rules match, never a call
 	}
 	a := b.accounts[name]
 	a.balances[currency] += balanceChange
@@ -418,7 +418,7 @@ func (b *bank) totals() map[string]Totals {
 			if op.ended == "" {
 				add(r.Currency, func(t *Totals) { t.Held += r.AmountMinor })
 			}
-		case Release, Lookup:
+		case Release, Lookup, Mutations, Anything:
 		}
 	}
 	for currency, t := range sums {

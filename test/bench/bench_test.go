@@ -217,7 +217,7 @@ func approving() http.Handler {
 		_, _ = io.Copy(io.Discard, r.Body)
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusCreated)
-		fmt.Fprintf(w, `{"id": "w-1", "reference": %q, "status": "APPLIED"}`, r.Header.Get("Idempotency-Key"))
+		_, _ = fmt.Fprintf(w, `{"id": "w-1", "reference": %q, "status": "APPLIED"}`, r.Header.Get("Idempotency-Key"))
 	})
 }
 

@@ -54,7 +54,7 @@ func run(m *testing.M) int {
 	if err != nil {
 		return fail(err)
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	binary, plain = filepath.Join(dir, "safeledger-crashpoints"), filepath.Join(dir, "safeledger")
 	for path, args := range map[string][]string{binary: {"-tags", "crashpoints"}, plain: nil} {
 		build := exec.Command("go", append(append([]string{"build"}, args...), "-o", path, "github.com/safeledger/safeledger/cmd/safeledger")...)
@@ -411,8 +411,7 @@ func (b *lockedBuffer) await(t *testing.T, exited <-chan struct{}, text string) 
 }
 
 func exitCode(err error) int {
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		return exit.ExitCode()
 	}
 	if err != nil {

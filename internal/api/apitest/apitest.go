@@ -10,6 +10,7 @@ import (
 	stderrors "errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -78,9 +79,7 @@ func (c *Checker) Handler(next http.Handler) http.Handler {
 		next.ServeHTTP(answered, r)
 		response := answered.Result()
 		body := answered.Body.Bytes()
-		for name, values := range response.Header {
-			w.Header()[name] = values
-		}
+		maps.Copy(w.Header(), response.Header)
 		w.WriteHeader(response.StatusCode)
 		_, _ = w.Write(body)
 		c.Check(r, sent.bytes(), response, body)
