@@ -1,45 +1,17 @@
 package config
 
 import (
-	"flag"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-)
-
-var update = flag.Bool("update", false, "write what the code says into the document")
-
-const (
-	document = "../../docs/configuration.md"
-	begin    = "<!-- written by go test ./internal/config -run Document -update -->\n"
-	end      = "<!-- end of what is written -->\n"
+	"github.com/safeledger/safeledger/internal/written"
 )
 
 // Operators work from the document. A default or a limit that it states
 // otherwise than the code is worse than none.
 func TestDocumentIsWhatTheCodeSays(t *testing.T) {
-	content, err := os.ReadFile(document)
-	if err != nil {
-		t.Fatal(err)
-	}
-	before, rest, found := strings.Cut(string(content), begin)
-	got, after, closed := strings.Cut(rest, end)
-	if !found || !closed {
-		t.Fatalf("%s lacks the lines %q and %q", document, begin, end)
-	}
-	want := tables()
-	if *update {
-		if err := os.WriteFile(document, []byte(before+begin+want+end+after), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("%s is behind the code; run this test with -update (-code +document):\n%s", document, diff)
-	}
+	written.Check(t, "../../docs/configuration.md", "internal/config", tables())
 }
 
 // tables are the variables and the rules between them, in Markdown.

@@ -3,10 +3,11 @@ package ledger_test
 import (
 	"io"
 	"net"
-	"net/url"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/safeledger/safeledger/internal/pgtest"
 )
 
 // cutter is a proxy in front of PostgreSQL that can lose its answers: the server
@@ -21,41 +22,15 @@ type cutter struct {
 
 func newCutter(t *testing.T, databaseURL string) *cutter {
 	t.Helper()
-	u, err := url.Parse(databaseURL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := u.Host
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	u.Host = listener.Addr().String()
-	c := &cutter{url: u.String()}
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for {
-			client, err := listener.Accept()
-			if err != nil {
-				return // closed, see below
-			}
-			upstream, err := net.Dial("tcp", server)
-			if err != nil {
-				t.Errorf("reach the database: %v", err)
-				_ = client.Close()
-				continue
-			}
-			c.mu.Lock()
-			c.conns = append(c.conns, client, upstream)
-			c.mu.Unlock()
-			wg.Go(func() { _, _ = io.Copy(upstream, client); _ = upstream.Close() })
-			wg.Go(func() { c.answer(client, upstream); _ = client.Close() })
-		}
-	})
-	t.Cleanup(func() {
-		_ = listener.Close()
-		c.cut()
-		wg.Wait()
+	c := &cutter{}
+	c.url = pgtest.Through(t, databaseURL, func(client, server net.Conn) {
+		c.mu.Lock()
+		c.conns = append(c.conns, client, server)
+		c.mu.Unlock()
+		var both sync.WaitGroup
+		both.Go(func() { _, _ = io.Copy(server, client); _ = server.Close() })
+		both.Go(func() { c.answer(client, server); _ = client.Close() })
+		both.Wait()
 	})
 	return c
 }

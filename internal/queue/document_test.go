@@ -1,46 +1,19 @@
 package queue
 
 import (
-	"flag"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
 
-	gocmp "github.com/google/go-cmp/cmp"
-)
-
-var update = flag.Bool("update", false, "write what the code says into the document")
-
-const (
-	document = "../../docs/retry-budget.md"
-	begin    = "<!-- written by go test ./internal/queue -run Document -update -->\n"
-	end      = "<!-- end of what is written -->\n"
+	"github.com/safeledger/safeledger/internal/written"
 )
 
 // Whoever sizes a wallet plans with this table. It must be what the code does.
 func TestDocumentIsWhatTheCodeSays(t *testing.T) {
 	t.Parallel()
-	content, err := os.ReadFile(document)
-	if err != nil {
-		t.Fatal(err)
-	}
-	before, rest, found := strings.Cut(string(content), begin)
-	got, after, closed := strings.Cut(rest, end)
-	if !found || !closed {
-		t.Fatalf("%s lacks the lines %q and %q", document, begin, end)
-	}
 	want := "\nThe budget alone:\n" + table(0) + "\nWith a breaker that opens at 20 failures and lets three through every five seconds:\n" + table(5) + "\n"
-	if *update {
-		if err := os.WriteFile(document, []byte(before+begin+want+end+after), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	if diff := gocmp.Diff(want, got); diff != "" {
-		t.Errorf("%s is behind the code; run this test with -update (-code +document):\n%s", document, diff)
-	}
+	written.Check(t, "../../docs/retry-budget.md", "internal/queue", want)
 }
 
 // table is a minute without the wallet and its return, a line a second where

@@ -1,48 +1,22 @@
 package telemetry
 
 import (
-	"flag"
 	"fmt"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-)
 
-var update = flag.Bool("update", false, "write what the code says into the document")
-
-const (
-	document = "../../docs/metrics.md"
-	begin    = "<!-- written by go test ./internal/telemetry -run Document -update -->\n"
-	end      = "<!-- end of what is written -->\n"
+	"github.com/safeledger/safeledger/internal/written"
 )
 
 // Dashboards and alerts are written from the document. A name that it spells
 // otherwise than the code is an alert that never fires.
 func TestDocumentIsWhatTheCodeSays(t *testing.T) {
 	t.Parallel()
-	content, err := os.ReadFile(document)
-	if err != nil {
-		t.Fatal(err)
-	}
-	before, rest, found := strings.Cut(string(content), begin)
-	got, after, closed := strings.Cut(rest, end)
-	if !found || !closed {
-		t.Fatalf("%s lacks the lines %q and %q", document, begin, end)
-	}
-	want := tables()
-	if *update {
-		if err := os.WriteFile(document, []byte(before+begin+want+end+after), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("%s is behind the code; run this test with -update (-code +document):\n%s", document, diff)
-	}
+	written.Check(t, "../../docs/metrics.md", "internal/telemetry", tables())
 }
 
 // tables are the metrics, the values of their labels and the bounds of their

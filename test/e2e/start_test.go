@@ -4,18 +4,19 @@ import (
 	"bufio"
 	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/safeledger/safeledger/internal/pgtest"
 	"github.com/safeledger/safeledger/internal/walletsim"
 )
 
@@ -158,34 +159,13 @@ type freezer struct {
 
 func newFreezer(t *testing.T, databaseURL string) *freezer {
 	t.Helper()
-	target, err := url.Parse(databaseURL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
-	through := *target
-	through.Host = l.Addr().String()
-	f := &freezer{url: through.String(), frozen: make(chan struct{})}
-	go func() {
-		for {
-			client, err := l.Accept()
-			if err != nil {
-				return
-			}
-			server, err := net.Dial("tcp", target.Host)
-			if err != nil {
-				_ = client.Close()
-				continue
-			}
-			t.Cleanup(func() { _, _ = client.Close(), server.Close() })
-			go f.pass(client, server)
-			go f.pass(server, client)
-		}
-	}()
+	f := &freezer{frozen: make(chan struct{})}
+	f.url = pgtest.Through(t, databaseURL, func(client, server net.Conn) {
+		var both sync.WaitGroup
+		both.Go(func() { f.pass(client, server) })
+		both.Go(func() { f.pass(server, client) })
+		both.Wait()
+	})
 	return f
 }
 

@@ -5,13 +5,14 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/url"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/safeledger/safeledger/internal/pgtest"
 )
 
 // Seed "public HTTP retry semantics", verification 3: when the answer to a COMMIT is
@@ -136,44 +137,27 @@ type cutter struct {
 
 func newCutter(t *testing.T, databaseURL string) *cutter {
 	t.Helper()
-	target, err := url.Parse(databaseURL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
-	through := *target
-	through.Host = l.Addr().String()
-	c := &cutter{url: through.String()}
-	go func() {
-		for {
-			client, err := l.Accept()
-			if err != nil {
-				return
-			}
-			server, err := net.Dial("tcp", target.Host)
-			if err != nil {
-				_ = client.Close()
-				continue
-			}
-			t.Cleanup(func() { _, _ = client.Close(), server.Close() })
-			// The pool of the tills: what the process does besides commits too.
-			tills := &atomic.Bool{}
-			go c.pass(client, server, func(message []byte) {
+	c := &cutter{}
+	c.url = pgtest.Through(t, databaseURL, func(client, server net.Conn) {
+		// The pool of the tills: what the process does besides commits too.
+		var tills atomic.Bool
+		var both sync.WaitGroup
+		both.Go(func() {
+			c.pass(client, server, func(message []byte) {
 				if bytes.Contains(message, []byte("safeledger tills")) {
 					tills.Store(true)
 				}
 			})
-			go c.pass(server, client, func(message []byte) {
+		})
+		both.Go(func() {
+			c.pass(server, client, func(message []byte) {
 				if tills.Load() {
 					c.strike(message, client)
 				}
 			})
-		}
-	}()
+		})
+		both.Wait()
+	})
 	return c
 }
 
