@@ -141,8 +141,8 @@ var rooms = map[string]room{
 	"cmd/walletsim":  {ours: []string{"internal/walletsim"}, theirs: []string{flags, "net/http"}},
 
 	// For tests only.
-	"internal/arch":    {forTests: true},
-	"internal/written": {theirs: []string{compare, "testing"}, forTests: true},
+	"internal/arch":         {forTests: true},
+	"internal/documenttest": {theirs: []string{compare, "testing"}, forTests: true},
 	"internal/pgtest": {
 		ours:     []string{"internal/devstack", "migrations"},
 		theirs:   []string{postgres, goose, "testing"},

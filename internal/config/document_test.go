@@ -5,13 +5,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/safeledger/safeledger/internal/written"
+	"github.com/safeledger/safeledger/internal/documenttest"
 )
 
 // Operators work from the document. A default or a limit that it states
 // otherwise than the code is worse than none.
 func TestDocumentIsWhatTheCodeSays(t *testing.T) {
-	written.Check(t, "../../docs/configuration.md", "internal/config", tables())
+	documenttest.Check(t, "../../docs/configuration.md", "internal/config", tables())
 }
 
 // tables are the variables and the rules between them, in Markdown.

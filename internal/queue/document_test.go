@@ -6,14 +6,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/safeledger/safeledger/internal/written"
+	"github.com/safeledger/safeledger/internal/documenttest"
 )
 
 // Whoever sizes a wallet plans with this table. It must be what the code does.
 func TestDocumentIsWhatTheCodeSays(t *testing.T) {
 	t.Parallel()
 	want := "\nThe budget alone:\n" + table(0) + "\nWith a breaker that opens at 20 failures and lets three through every five seconds:\n" + table(5) + "\n"
-	written.Check(t, "../../docs/retry-budget.md", "internal/queue", want)
+	documenttest.Check(t, "../../docs/retry-budget.md", "internal/queue", want)
 }
 
 // table is a minute without the wallet and its return, a line a second where

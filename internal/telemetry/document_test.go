@@ -9,14 +9,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/safeledger/safeledger/internal/written"
+	"github.com/safeledger/safeledger/internal/documenttest"
 )
 
 // Dashboards and alerts are written from the document. A name that it spells
 // otherwise than the code is an alert that never fires.
 func TestDocumentIsWhatTheCodeSays(t *testing.T) {
 	t.Parallel()
-	written.Check(t, "../../docs/metrics.md", "internal/telemetry", tables())
+	documenttest.Check(t, "../../docs/metrics.md", "internal/telemetry", tables())
 }
 
 // tables are the metrics, the values of their labels and the bounds of their

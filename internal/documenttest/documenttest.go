@@ -1,7 +1,7 @@
-// Package written holds documents to the code. Where a document repeats what code
+// Package documenttest holds documents to the code. Where a document repeats what code
 // says, the code writes that part of it, and a test that is red until it is written
 // again keeps the two the same.
-package written
+package documenttest
 
 import (
 	"flag"
@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-var update = flag.Bool("update", false, "write what the code says into the document")
+var update = flag.Bool("update", false, "write what the code says into the document") //nolint:gochecknoglobals // a flag of the test binary
 
 // Check fails the test unless the written part of the document is want, or makes it
 // so, if the test runs with -update. The part stands between two comments, of which
