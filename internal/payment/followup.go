@@ -2,7 +2,6 @@ package payment
 
 import (
 	"crypto/sha256"
-	"strconv"
 	"time"
 
 	"github.com/google/uuid"
@@ -42,14 +41,7 @@ func (r FollowUpRequest) Fingerprint() Fingerprint {
 		c.count(1)
 		c.text(r.PaymentID.String())
 	}
-	c.text(r.Account)
-	c.text(strconv.FormatInt(r.Amount.AmountMinor, 10))
-	c.text(r.Amount.Currency)
-	c.optional(r.TillReference)
-	c.members(r.Metadata)
-	f := Fingerprint{fingerprintVersion}
-	c.Sum(f[:1])
-	return f
+	return c.fingerprint(r.Account, r.Amount, r.TillReference, r.Metadata)
 }
 
 // DeriveReference is the reference and outbound key of every attempt at r. See

@@ -87,6 +87,42 @@ func TestKeyHashBeginsWithTheTimeOfTheKey(t *testing.T) {
 	}
 }
 
+// Fingerprints and references are stored for good, and the wallet knows the latter.
+// A release that makes them otherwise answers every repeat of an older key with a
+// mismatch, and undoes what nobody did. The values were computed apart from this
+// code, from the form that canonical documents.
+func TestFingerprintsAndReferencesAreTheSameInEveryRelease(t *testing.T) {
+	t.Parallel()
+	amount, metadata := payment.Money{AmountMinor: 5, Currency: "EUR"}, map[string]string{"b": "1", "a": ""}
+	debit := payment.Request{
+		Caller: "till", Operation: payment.Debit, Key: "key",
+		Account: "A", Amount: amount, TillReference: "x", Metadata: metadata,
+	}
+	credit := payment.FollowUpRequest{
+		Caller: "till", Kind: payment.Credit, Key: "key", Of: payment.Debit, PaymentID: uuid.Max,
+		Account: "A", Amount: amount, TillReference: "x", Metadata: metadata,
+	}
+	payout := payment.FollowUpRequest{Kind: payment.Credit, Account: "A", Amount: amount}
+	for want, got := range map[string]payment.Fingerprint{
+		"01557e2f34abb68b2282d8ed6db7e8fe6fae2a5b6e60fb79f2c3896f60df68b88e": debit.Fingerprint(),
+		"0193e38f6460a2e2b46d4b54241565c072ca268eeeed2a33045cdc7c5cd8a32bdb": credit.Fingerprint(),
+		"0189b562381c46f7d09cdf4ec9e7369784869be4d168c839b87d799fa359725e09": payout.Fingerprint(),
+	} {
+		if hex.EncodeToString(got[:]) != want {
+			t.Errorf("fingerprint %x, was %s", got, want)
+		}
+	}
+	for want, got := range map[string]payment.Reference{
+		"4879193c-0e4a-87f3-8263-02a189191210": debit.DeriveReference(),
+		"e675a02d-1827-878d-9726-b9b18939d70e": debit.DeriveReference().Reversal(),
+		"dbe65dd6-a547-81f9-91f5-a34e4c7f6958": credit.DeriveReference(),
+	} {
+		if got.String() != want {
+			t.Errorf("reference %s, was %s", got, want)
+		}
+	}
+}
+
 // A till's retry may be spelled in another order; a different value is a
 // different request, whatever it looks like when the parts are run together.
 func TestFingerprintSeesEveryValueAndNothingElse(t *testing.T) {

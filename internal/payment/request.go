@@ -43,14 +43,7 @@ func (r Request) Fingerprint() Fingerprint {
 	c := canonical{sha256.New()}
 	c.text("safeledger/fingerprint/1")
 	c.text(string(r.Operation))
-	c.text(r.Account)
-	c.text(strconv.FormatInt(r.Amount.AmountMinor, 10))
-	c.text(r.Amount.Currency)
-	c.optional(r.TillReference)
-	c.members(r.Metadata)
-	f := Fingerprint{fingerprintVersion}
-	c.Sum(f[:1])
-	return f
+	return c.fingerprint(r.Account, r.Amount, r.TillReference, r.Metadata)
 }
 
 // Matches reports whether stored is the fingerprint of the same request.
@@ -130,6 +123,18 @@ func (c canonical) members(m map[string]string) {
 		c.text(name)
 		c.text(m[name])
 	}
+}
+
+// fingerprint writes what every request may have, and ends it.
+func (c canonical) fingerprint(account string, amount Money, tillReference string, metadata map[string]string) Fingerprint {
+	c.text(account)
+	c.text(strconv.FormatInt(amount.AmountMinor, 10))
+	c.text(amount.Currency)
+	c.optional(tillReference)
+	c.members(metadata)
+	f := Fingerprint{fingerprintVersion}
+	c.Sum(f[:1])
+	return f
 }
 
 // reference makes a UUIDv8 (RFC 9562 section 5.8) of the hash's first 16 bytes.
