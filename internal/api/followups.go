@@ -6,8 +6,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/go-chi/chi/v5"
-
 	"github.com/safeledger/safeledger/internal/callers"
 	"github.com/safeledger/safeledger/internal/payment"
 )
@@ -175,20 +173,21 @@ func (a *api) operationByID(w http.ResponseWriter, r *http.Request, v visit) {
 
 // operationByKey handles GET /operations/by-key/{operation}/{key}.
 func (a *api) operationByKey(w http.ResponseWriter, r *http.Request, v visit) {
-	kind := payment.Operation(chi.URLParam(r, "operation"))
-	if kind != payment.Credit && kind != payment.Capture && kind != payment.Release {
-		a.write(w, a.refuse(notFound)) // a reversal has no key of a till's
-		return
-	}
-	key, ok := pathKey(r)
-	if !ok {
-		a.write(w, a.refuse(invalidKey))
+	kind, key, f := pathByKey(r, isTillsFollowUp)
+	if f != none {
+		a.write(w, a.refuse(f))
 		return
 	}
 	a.read(w, r, func(ctx context.Context) (answer, error) {
 		f, found, err := a.FollowUps.OperationByKey(ctx, v.caller, kind, key)
 		return a.asItIs(f, found), err
 	})
+}
+
+// isTillsFollowUp reports whether tills ask for op under keys of theirs. A reversal
+// has no key of a till's.
+func isTillsFollowUp(op payment.Operation) bool {
+	return op == payment.Credit || op == payment.Capture || op == payment.Release
 }
 
 // asItIs is the answer to a GET of a follow-up.

@@ -5,8 +5,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/go-chi/chi/v5"
-
 	"github.com/safeledger/safeledger/internal/payment"
 )
 
@@ -60,14 +58,9 @@ func (a *api) countUnended(op payment.Operation, ended *bool) {
 // at: a client that adds one to every POST must be able to cancel, and there is
 // nothing that it could be bound to (ADR 0013).
 func (a *api) cancel(w http.ResponseWriter, r *http.Request, v visit) {
-	op := payment.Operation(chi.URLParam(r, "operation"))
-	if !op.IsPayment() {
-		a.write(w, a.refuse(notFound))
-		return
-	}
-	key, ok := pathKey(r)
-	if !ok {
-		a.write(w, a.refuse(invalidKey))
+	op, key, f := pathByKey(r, payment.Operation.IsPayment)
+	if f != none {
+		a.write(w, a.refuse(f))
 		return
 	}
 	p, refused := a.receive(w, r, v, form{bodyless: true})
@@ -117,14 +110,9 @@ func (a *api) paymentByID(w http.ResponseWriter, r *http.Request, v visit) {
 
 // paymentByKey handles GET /payments/by-key/{operation}/{key}.
 func (a *api) paymentByKey(w http.ResponseWriter, r *http.Request, v visit) {
-	op := payment.Operation(chi.URLParam(r, "operation"))
-	if !op.IsPayment() {
-		a.write(w, a.refuse(notFound))
-		return
-	}
-	key, ok := pathKey(r)
-	if !ok {
-		a.write(w, a.refuse(invalidKey))
+	op, key, f := pathByKey(r, payment.Operation.IsPayment)
+	if f != none {
+		a.write(w, a.refuse(f))
 		return
 	}
 	a.read(w, r, func(ctx context.Context) (answer, error) {

@@ -80,6 +80,20 @@ func (a *api) receive(w http.ResponseWriter, r *http.Request, v visit, f form) (
 // pathID is the id in the path; false where it is none of ours.
 func pathID(r *http.Request) (uuid.UUID, bool) { return parseID(chi.URLParam(r, "id")) }
 
+// pathByKey is what {operation}/{key} in the path names, or why it is refused: named
+// reports whether the operation is one that this path is about.
+func pathByKey(r *http.Request, named func(payment.Operation) bool) (payment.Operation, payment.Key, refusal) {
+	op := payment.Operation(chi.URLParam(r, "operation"))
+	if !named(op) {
+		return "", "", notFound
+	}
+	key, ok := pathKey(r)
+	if !ok {
+		return "", "", invalidKey
+	}
+	return op, key, none
+}
+
 // pathKey is the key in the path; false where it cannot be one.
 func pathKey(r *http.Request) (payment.Key, bool) {
 	// chi routes on the path as it was sent only where that differs from the usual
