@@ -458,6 +458,11 @@ func TestErrorsNameNoAccountAndNoKey(t *testing.T) {
 // open makes a ledger with a pool of its own, as a replica has.
 func open(tb testing.TB, url string, opts ledger.Options, horizon time.Duration) (*ledger.Ledger, *pgxpool.Pool) {
 	tb.Helper()
+	return openWith(tb, url, opts, ledger.Config{Horizon: horizon})
+}
+
+func openWith(tb testing.TB, url string, opts ledger.Options, config ledger.Config) (*ledger.Ledger, *pgxpool.Pool) {
+	tb.Helper()
 	if opts.MaxConns == 0 {
 		opts.MaxConns = 8
 	}
@@ -466,7 +471,7 @@ func open(tb testing.TB, url string, opts ledger.Options, horizon time.Duration)
 		tb.Fatal(err)
 	}
 	tb.Cleanup(pool.Close)
-	l, err := ledger.New(pool, ledger.Config{Horizon: horizon})
+	l, err := ledger.New(pool, config)
 	if err != nil {
 		tb.Fatal(err)
 	}
