@@ -129,7 +129,9 @@ func runWithoutDatabase(ctx context.Context) error {
 		g.Watch(ctx, func(context.Context) error { return nil }, time.Second)
 		return nil
 	})
-	group.Go(func() error { return listenAndServe(ctx, cfg.AdminAddr, server(telemetry.Admin(registry, fine, fine), cfg, log)) })
+	group.Go(func() error {
+		return listenAndServe(ctx, cfg.AdminAddr, server(telemetry.Admin(registry, fine, fine), cfg, log))
+	})
 	group.Go(func() error { return listenAndServe(ctx, cfg.HTTPAddr, server(g.Handler(handler), cfg, log)) })
 	return group.Wait()
 }

@@ -73,7 +73,7 @@ func (c runCommand) Run(o *order) error {
 		}
 		return err
 	}
-	return report([]*results{r}, c.Results, c.Docs, os.Stdout)
+	return report(r, c.Docs, os.Stdout)
 }
 
 // run measures everything that is not in r yet.

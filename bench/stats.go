@@ -47,3 +47,8 @@ func per(amount float64, n int) float64 {
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 func microseconds(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
+
+// times is s in another unit.
+func (s spread) times(factor float64) spread {
+	return spread{Median: s.Median * factor, Min: s.Min * factor, Max: s.Max * factor, Rounds: s.Rounds}
+}

@@ -106,7 +106,7 @@ func (w *world) close() error {
 	return errors.Join(errs...)
 }
 
-func (w *world) callers() string             { return filepath.Join(w.dir, "callers.json") }
+func (w *world) callers() string            { return filepath.Join(w.dir, "callers.json") }
 func (w *world) program(name string) string { return filepath.Join(w.programs, name) }
 
 // url is how to connect to a database.
@@ -165,6 +165,10 @@ func (w *world) written(ctx context.Context, database string) (sum written, err 
 		if connected > 0 && !waitUntil(ctx, time.Now().Add(5*time.Millisecond)) {
 			return written{}, fmt.Errorf("%d connections to %s do not end", connected, database)
 		}
+	}
+	// What this connection has written itself counts as written before.
+	if _, err := w.admin.Exec(ctx, "SELECT pg_stat_force_next_flush()"); err != nil {
+		return written{}, fmt.Errorf("%w (PostgreSQL 15 or newer is needed)", err)
 	}
 	syncs := "SELECT wal_bytes::bigint, wal_sync FROM pg_stat_wal"
 	if w.admin.PgConn().ParameterStatus("server_version") >= "18" { // it has moved there
