@@ -5,10 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -17,7 +15,7 @@ type loadSpec struct {
 	Address  string
 	Token    string
 	Keys     string
-	Tills    int           // connections; in a closed loop each sends its next request after its last answer
+	Tills    int           // at once: in a closed loop each sends its next request after its last answer, else they are the most
 	Rate     float64       // requests a second, whoever has answered; 0 is a closed loop
 	Deadline time.Duration // what is sent as Request-Deadline-Ms; 0 sends none
 	// LateAfter are the times from which on an answer is late: how many were is told
@@ -49,6 +47,7 @@ type loadResult struct {
 	Seconds float64
 	By      map[string]latencies // by outcome
 	Details map[string]int       // what was answered instead of an approval
+	Refusal latencies            // the time of refusals from when they were sent, not from when they were due
 	Lag     latencies            // how long after they were due requests were sent
 	Late    []int                // admitted requests (all but refused) answered later than LateAfter
 	// Everything approved, the time before and after included: what the database has
@@ -93,7 +92,7 @@ type record struct {
 	lag     time.Duration
 }
 
-// log is what one till has seen.
+// tillLog is what one till has seen.
 type tillLog struct {
 	records []record
 	details map[string]int
@@ -102,34 +101,19 @@ type tillLog struct {
 
 // generate runs a load to its end.
 func generate(ctx context.Context, spec loadSpec, tell func(loadEvent) error) error {
-	begin := time.Now().Add(spec.WarmUp)
-	end := begin.Add(spec.Measure)
-	tills := make([]*till, spec.Tills)
-	for i := range tills {
-		tills[i] = newTill(i, spec.Address, spec.Token, spec.Keys, spec.Deadline, end.Add(patience))
-		defer tills[i].disconnect()
-		if err := tills[i].connect(ctx); err != nil {
-			return fmt.Errorf("connect: %w", err)
-		}
+	now := time.Now()
+	l := &load{spec: spec, begin: now.Add(spec.WarmUp)}
+	l.end = l.begin.Add(spec.Measure)
+	drive := l.inClosedLoop
+	if spec.Rate > 0 {
+		drive = l.atConstantRate
 	}
-
-	logs := make([]tillLog, spec.Tills)
-	turn := schedule{from: time.Now(), until: end, interval: time.Duration(float64(time.Second) / max(spec.Rate, 1e-9))}
-	var going sync.WaitGroup
-	for i, t := range tills {
-		logs[i].details = make(map[string]int)
-		going.Go(func() {
-			if spec.Rate > 0 {
-				logs[i].atConstantRate(ctx, t, &turn, begin)
-			} else {
-				logs[i].inClosedLoop(ctx, t, begin, end)
-			}
-		})
-	}
+	var driving sync.WaitGroup
+	driving.Go(func() { drive(ctx) })
 	for _, moment := range []struct {
 		at    time.Time
 		event string
-	}{{begin, beginEvent}, {end, endEvent}} {
+	}{{l.begin, beginEvent}, {l.end, endEvent}} {
 		if !waitUntil(ctx, moment.at) {
 			break
 		}
@@ -137,50 +121,104 @@ func generate(ctx context.Context, spec loadSpec, tell func(loadEvent) error) er
 			return err
 		}
 	}
-	going.Wait()
+	driving.Wait()
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	result := sum(spec, logs)
+	result := l.sum()
 	return tell(loadEvent{Event: resultEvent, Result: &result})
 }
 
-// inClosedLoop sends one request after the other.
-func (l *tillLog) inClosedLoop(ctx context.Context, t *till, begin, end time.Time) {
-	for sent := time.Now(); sent.Before(end) && ctx.Err() == nil; {
-		t.next()
-		o, detail := t.exchange(ctx)
-		now := time.Now()
-		l.add(ctx, record{outcome: o, took: now.Sub(sent)}, detail, !now.Before(begin) && now.Before(end))
-		sent = now
+// load is one that is running.
+type load struct {
+	spec       loadSpec
+	begin, end time.Time // of the measuring time
+	made       []*till
+}
+
+// newTill is one more.
+func (l *load) newTill() *till {
+	t := newTill(len(l.made), l.spec.Address, l.spec.Token, l.spec.Keys, l.spec.Deadline, l.end.Add(patience))
+	l.made = append(l.made, t)
+	return t
+}
+
+// inClosedLoop lets every till send one request after the other.
+func (l *load) inClosedLoop(ctx context.Context) {
+	var going sync.WaitGroup
+	for range l.spec.Tills {
+		t := l.newTill()
+		going.Go(func() {
+			defer t.disconnect()
+			for sent := time.Now(); sent.Before(l.end) && ctx.Err() == nil; {
+				o, detail := t.exchange(ctx)
+				now := time.Now()
+				t.log.add(record{outcome: o, took: now.Sub(sent)}, detail, !now.Before(l.begin) && now.Before(l.end))
+				if o == lost { // a server that is gone is not asked as fast as can be
+					waitUntil(ctx, now.Add(10*time.Millisecond))
+				}
+				sent = time.Now()
+			}
+		})
+	}
+	going.Wait()
+}
+
+// atConstantRate sends requests when they are due, each over the connection that was
+// used last and is free, as pools of clients do. The time that one takes counts from
+// when it was due: whoever had to wait for a connection of ours has waited.
+func (l *load) atConstantRate(ctx context.Context) {
+	var (
+		going   sync.WaitGroup
+		mu      sync.Mutex
+		free    []*till
+		busy    = make(chan struct{}, l.spec.Tills)
+		started = time.Now()
+	)
+	take := func() *till {
+		mu.Lock()
+		defer mu.Unlock()
+		if len(free) == 0 {
+			return l.newTill()
+		}
+		t := free[len(free)-1]
+		free = free[:len(free)-1]
+		return t
+	}
+	give := func(t *till) {
+		mu.Lock()
+		defer mu.Unlock()
+		free = append(free, t)
+	}
+	for i := 0; ; i++ {
+		due := started.Add(time.Duration(float64(i) / l.spec.Rate * float64(time.Second)))
+		if !due.Before(l.end) || !waitUntil(ctx, due) {
+			break
+		}
+		busy <- struct{}{}
+		t := take()
+		going.Go(func() {
+			defer func() { <-busy }()
+			defer give(t)
+			sent := time.Now()
+			o, detail := t.exchange(ctx)
+			t.log.add(record{outcome: o, took: time.Since(due), lag: sent.Sub(due)}, detail, !due.Before(l.begin))
+			// A refusal has closed the connection. The next one is made before it is needed.
+			if err := t.connect(ctx); err != nil {
+				t.log.details["connect: "+cause(err)]++ // the exchange will try again
+			}
+		})
+	}
+	going.Wait()
+	for _, t := range l.made {
+		t.disconnect()
 	}
 }
 
-// atConstantRate sends the requests that turn hands out, when they are due. The time
-// that one takes counts from then: a till that had to wait for a connection of ours
-// has waited.
-func (l *tillLog) atConstantRate(ctx context.Context, t *till, turn *schedule, begin time.Time) {
-	for due, ok := turn.next(); ok; due, ok = turn.next() {
-		// A refusal has closed the connection; the new one is made before its time.
-		if err := t.connect(ctx); err != nil {
-			l.details["connect: "+cause(err)]++ // the exchange tries again
-		}
-		t.next()
-		if !waitUntil(ctx, due) {
-			return
-		}
-		sent := time.Now()
-		o, detail := t.exchange(ctx)
-		l.add(ctx, record{outcome: o, took: time.Since(due), lag: sent.Sub(due)}, detail, !due.Before(begin))
-	}
-}
-
-func (l *tillLog) add(ctx context.Context, r record, detail string, counts bool) {
+// add keeps r, if it counts.
+func (l *tillLog) add(r record, detail string, counts bool) {
 	if r.outcome == approved {
 		l.total++
-	}
-	if r.outcome == lost {
-		waitUntil(ctx, time.Now().Add(10*time.Millisecond)) // a server that is gone is not asked as fast as can be
 	}
 	if !counts {
 		return
@@ -189,18 +227,6 @@ func (l *tillLog) add(ctx context.Context, r record, detail string, counts bool)
 	if detail != "" {
 		l.details[detail]++
 	}
-}
-
-// schedule hands out the times at which requests are due.
-type schedule struct {
-	from, until time.Time
-	interval    time.Duration
-	given       atomic.Int64
-}
-
-func (s *schedule) next() (due time.Time, ok bool) {
-	due = s.from.Add(time.Duration(s.given.Add(1)-1) * s.interval)
-	return due, due.Before(s.until)
 }
 
 // waitUntil waits; false means that ctx ended meanwhile.
@@ -220,35 +246,36 @@ func waitUntil(ctx context.Context, at time.Time) bool {
 }
 
 // sum puts together what all tills have seen.
-func sum(spec loadSpec, logs []tillLog) loadResult {
+func (l *load) sum() loadResult {
 	r := loadResult{
-		Seconds: spec.Measure.Seconds(), By: make(map[string]latencies), Details: make(map[string]int),
-		Late: make([]int, len(spec.LateAfter)),
+		Seconds: l.spec.Measure.Seconds(), By: make(map[string]latencies), Details: make(map[string]int),
+		Late: make([]int, len(l.spec.LateAfter)),
 	}
 	took := make(map[outcome][]time.Duration)
-	var lags []time.Duration
-	for _, l := range logs {
-		r.Total += l.total
-		for detail, n := range l.details {
+	var lags, refusals []time.Duration
+	for _, t := range l.made {
+		r.Total += t.log.total
+		for detail, n := range t.log.details {
 			r.Details[detail] += n
 		}
-		for _, one := range l.records {
+		for _, one := range t.log.records {
 			took[one.outcome] = append(took[one.outcome], one.took)
 			lags = append(lags, one.lag)
 			if one.outcome == refused {
+				refusals = append(refusals, one.took-one.lag)
 				continue
 			}
-			for i, limit := range spec.LateAfter {
+			for i, limit := range l.spec.LateAfter {
 				if one.took > limit {
 					r.Late[i]++
 				}
 			}
 		}
 	}
-	for o := range maps.Keys(took) {
-		r.By[o.String()] = summarise(took[o])
+	for o, times := range took {
+		r.By[o.String()] = summarise(times)
 	}
-	r.Lag = summarise(lags)
+	r.Refusal, r.Lag = summarise(refusals), summarise(lags)
 	return r
 }
 

@@ -104,7 +104,7 @@ func (b *bench) measureOverload(ctx context.Context, s *stage, m *measurement) e
 	if err != nil {
 		return err
 	}
-	took, turnedAway := r.By[approved.String()], r.By[refused.String()]
+	took, turnedAway := r.By[approved.String()], r.Refusal
 	each := func(n int) float64 { return float64(n) / r.Seconds }
 	maps.Copy(m.Values, map[string]float64{
 		capacity: before.rate(), offered: 2 * before.rate(), rate: r.rate(), lagP99: milliseconds(r.Lag.P99),

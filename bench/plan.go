@@ -28,6 +28,7 @@ type options struct {
 	Tills    []int
 	Wallets  []int // what the wallet takes, in milliseconds
 	Rounds   int
+	Starts   int
 	WarmUp   time.Duration
 	Measure  time.Duration
 	Rows     int
@@ -40,7 +41,7 @@ func quick() options {
 	return options{
 		Phases: phases(), Variants: []string{shipped, ungrouped, noDatabase, bare},
 		Tills: []int{1, 8, 64, 256}, Wallets: []int{0, 20},
-		Rounds: 3, WarmUp: time.Second, Measure: 2 * time.Second, Rows: 300_000, Waiting: 100_000,
+		Rounds: 3, Starts: 10, WarmUp: time.Second, Measure: 2 * time.Second, Rows: 300_000, Waiting: 100_000,
 	}
 }
 
@@ -53,8 +54,6 @@ func full() options {
 const (
 	// manyTills is where what is not about the number of tills is measured.
 	manyTills = 256
-	// starts are how often a process is started.
-	starts = 10
 	// backlogMeasure spans two of the sums over everything that is open which the service
 	// makes every 10 s: they are what a backlog costs.
 	backlogMeasure = 20 * time.Second
@@ -81,7 +80,7 @@ func plan(o options) (steps []step) {
 	for _, phase := range o.Phases {
 		switch phase {
 		case phaseStart:
-			for round := range starts {
+			for round := range o.Starts {
 				steps = append(steps, step{point{Phase: phase, Variant: shipped, Round: round + 1}, overhead})
 			}
 		case phaseRates:

@@ -17,7 +17,7 @@ type progress struct {
 	steps    []step // what is to be done
 	done     int
 	began    time.Time
-	current  string
+	last     string // what was measured last
 }
 
 func newProgress(out *os.File, steps []step) *progress {
@@ -27,18 +27,15 @@ func newProgress(out *os.File, steps []step) *progress {
 
 // begin tells what is measured now.
 func (p *progress) begin() {
-	p.current = fmt.Sprintf("%d of %d, %s left  %s", p.done+1, len(p.steps), p.left(), p.steps[p.done].point)
-	p.rewrite(p.current)
+	p.rewrite(p.steps[p.done].String())
 }
 
 // end tells what was measured.
 func (p *progress) end(m measurement) {
 	p.done++
-	line := fmt.Sprintf("%d of %d, %s left  %s: %s", p.done, len(p.steps), p.left(), m.point, m.headline())
-	if p.terminal {
-		p.rewrite(line)
-	} else {
-		p.line(line)
+	p.last = "last " + m.headline() + "; "
+	if !p.terminal {
+		p.line(fmt.Sprintf("%d of %d, %s left; %s: %s", p.done, len(p.steps), p.left(), m.point, m.headline()))
 	}
 }
 
@@ -48,7 +45,7 @@ func (p *progress) loading(n int) func(done int) {
 	return func(done int) {
 		text := fmt.Sprintf("writing rows beforehand: %s of %s, %s/s", thousands(done), thousands(n), thousands(int(float64(done)/time.Since(began).Seconds())))
 		if p.terminal {
-			p.rewrite(p.current + ": " + text)
+			p.rewrite(text)
 		} else if done == n || done%(10*chunk) == 0 {
 			p.line(text)
 		}
@@ -78,10 +75,14 @@ func (p *progress) finish() {
 	}
 }
 
-func (p *progress) rewrite(text string) {
-	if p.terminal {
-		_, _ = fmt.Fprintf(p.out, "\r\x1b[K%s", text) // nobody has to see it
+// rewrite writes over the line. It is cut where a narrow terminal ends, because a line
+// that goes on in the next row is not written over.
+func (p *progress) rewrite(now string) {
+	if !p.terminal {
+		return
 	}
+	text := []rune(fmt.Sprintf("%d of %d, %s left; %snow %s", p.done, len(p.steps), p.left(), p.last, now))
+	_, _ = fmt.Fprintf(p.out, "\r\x1b[K%s", string(text[:min(len(text), 79)])) // nobody has to see it
 }
 
 func (p *progress) line(text string) { _, _ = fmt.Fprintln(p.out, text) } // nor this

@@ -188,15 +188,15 @@ func overloadTable(r *results) string {
 		{"refused by the gate (503 and Retry-After)", f(refusals) + "/s"},
 		{"declined (402 or 424)", f(declines) + "/s"},
 		{"not known how it ended (5xx without Retry-After)", f(unknowns) + "/s"},
-		{"time to an approval, p50", f(p50) + " ms"},
+		{"time to an approval since the request was due, p50", f(p50) + " ms"},
 		{"p99", f(p99) + " ms"},
 		{"longest", f(longest) + " ms"},
-		{"time to a refusal, p50", f(refusalP50) + " ms"},
+		{"time to a refusal since the request was sent, p50", f(refusalP50) + " ms"},
 		{"p99", f(refusalP99) + " ms"},
 		{"longest", f(refusalLast) + " ms"},
 		{"of those admitted, later than the effective budget + 100 ms", percent(r.figure(p, late100))},
 		{"+ 300 ms", percent(r.figure(p, late300))},
-		{"how late the load was itself, p99; it counts in all times", f(lagP99) + " ms"},
+		{"how late the load itself was with its requests, p99", f(lagP99) + " ms"},
 	})
 }
 

@@ -44,8 +44,10 @@ type till struct {
 	address string
 	limit   time.Time // no answer is waited for beyond it
 	conn    net.Conn  // nil where there is none
+	used    time.Time // when it was made or used last
 	keys    string
 	random  *rand.Rand
+	log     tillLog
 
 	request                []byte
 	key, reference, amount []byte // parts of request
@@ -74,7 +76,7 @@ func newTill(n int, address, token, keys string, deadline time.Duration, limit t
 		random: rand.New(rand.NewPCG(rand.Uint64(), uint64(n))), //nolint:gosec // keys that nobody has to guess
 		request: fmt.Appendf(nil, "POST /debits HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\n"+
 			"Idempotency-Key: %s\r\n%sContent-Length: %d\r\n\r\n%s", address, token, noKey, wait, len(body), body),
-		answer: make([]byte, 0, 4<<10),
+		answer: make([]byte, 0, 4<<10), log: tillLog{details: make(map[string]int)},
 	}
 	key := bytes.Index(t.request, []byte(noKey))
 	reference := bytes.LastIndex(t.request, []byte(noKey))
@@ -84,8 +86,16 @@ func newTill(n int, address, token, keys string, deadline time.Duration, limit t
 	return t
 }
 
-// connect makes the connection unless there is one.
+// idleLimit is how long a connection may be idle and still be used. It is below the 2 s
+// that the servers wait for the first request of a new one.
+const idleLimit = time.Second
+
+// connect makes the connection unless there is one that can be used.
 func (t *till) connect(ctx context.Context) error {
+	now := time.Now()
+	if t.conn != nil && now.Sub(t.used) > idleLimit {
+		t.disconnect()
+	}
 	if t.conn != nil {
 		return nil
 	}
@@ -93,7 +103,7 @@ func (t *till) connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	t.conn = conn
+	t.conn, t.used = conn, now
 	return conn.SetDeadline(t.limit)
 }
 
@@ -126,11 +136,12 @@ func (t *till) next() {
 	strconv.AppendInt(t.amount[:0], leastAmount+t.random.Int64N(amounts), 10)
 }
 
-// exchange sends the request and reads its answer. detail tells what was answered to
+// exchange sends the next request and reads its answer. detail tells what was answered to
 // whoever did not get what they asked for.
 func (t *till) exchange(ctx context.Context) (o outcome, detail string) {
+	t.next()
 	if err := t.connect(ctx); err != nil {
-		return lost, "connect: " + err.Error()
+		return lost, "connect: " + cause(err)
 	}
 	if _, err := t.conn.Write(t.request); err != nil {
 		t.disconnect()
@@ -141,6 +152,7 @@ func (t *till) exchange(ctx context.Context) (o outcome, detail string) {
 		t.disconnect()
 		return lost, "read: " + cause(err)
 	}
+	t.used = time.Now()
 	if bytes.Contains(head, []byte("\r\nConnection: close\r\n")) {
 		t.disconnect()
 	}

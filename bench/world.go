@@ -9,7 +9,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -56,6 +58,7 @@ type world struct {
 // newWorld builds the programs of the repository at root, and starts the database.
 // data is the folder under which its files are made; their disk is what is measured.
 func newWorld(ctx context.Context, root, data, logs string) (_ *world, err error) {
+	sweep()
 	w := &world{logs: logs}
 	defer func() {
 		if err != nil {
@@ -65,7 +68,7 @@ func newWorld(ctx context.Context, root, data, logs string) (_ *world, err error
 	if w.grouping, err = documented(root, groupCommit); err != nil {
 		return nil, err
 	}
-	if w.dir, err = os.MkdirTemp("", "safeledger-bench-"); err != nil {
+	if w.dir, err = os.MkdirTemp("", ownPrefix()); err != nil {
 		return nil, err
 	}
 	w.programs = filepath.Join(w.dir, "bin") + string(filepath.Separator)
@@ -78,7 +81,7 @@ func newWorld(ctx context.Context, root, data, logs string) (_ *world, err error
 	if err := os.WriteFile(w.callers(), []byte(content), 0o600); err != nil {
 		return nil, err
 	}
-	options := devstack.Options{TempPrefix: "safeledger-bench-postgres-", Settings: settings(), Log: telemetry.NewLogger(os.Stderr, nil)}
+	options := devstack.Options{TempPrefix: ownPrefix(), Settings: settings(), Log: telemetry.NewLogger(os.Stderr, nil)}
 	if data != "" {
 		options.Dir = filepath.Join(data, fmt.Sprintf("postgres-%d", os.Getpid()))
 	}
@@ -92,6 +95,26 @@ func newWorld(ctx context.Context, root, data, logs string) (_ *world, err error
 		return nil, err
 	}
 	return w, ledger.Migrate(ctx, w.url(template), telemetry.NewLogger(os.Stderr, nil))
+}
+
+// tempPrefix begins the names of all our folders for temporary files; the process id follows.
+const tempPrefix = "safeledger-bench-"
+
+func ownPrefix() string { return tempPrefix + strconv.Itoa(os.Getpid()) + "-" }
+
+// sweep removes the folders of runs that were killed: their processes died with them,
+// their folders, gigabytes perhaps, did not.
+func sweep() {
+	dirs, err := filepath.Glob(filepath.Join(os.TempDir(), tempPrefix+"*"))
+	if err != nil {
+		return
+	}
+	for _, dir := range dirs {
+		pid, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(dir), tempPrefix), "-")
+		if n, err := strconv.Atoi(pid); err == nil && n > 0 && errors.Is(syscall.Kill(n, 0), syscall.ESRCH) {
+			_ = os.RemoveAll(dir) // best effort: it may be another user's
+		}
+	}
 }
 
 // close ends and removes everything that newWorld has started and made.
