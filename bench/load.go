@@ -169,11 +169,11 @@ func (l *load) inClosedLoop(ctx context.Context) {
 // when it was due: whoever had to wait for a connection of ours has waited.
 func (l *load) atConstantRate(ctx context.Context) {
 	var (
-		going   sync.WaitGroup
-		mu      sync.Mutex
-		free    []*till
-		busy    = make(chan struct{}, l.spec.Tills)
-		started = time.Now()
+		going sync.WaitGroup
+		mu    sync.Mutex
+		free  []*till
+		busy  = make(chan struct{}, l.spec.Tills)
+		start = l.begin.Add(-l.spec.WarmUp)
 	)
 	take := func() *till {
 		mu.Lock()
@@ -191,7 +191,7 @@ func (l *load) atConstantRate(ctx context.Context) {
 		free = append(free, t)
 	}
 	for i := 0; ; i++ {
-		due := started.Add(time.Duration(float64(i) / l.spec.Rate * float64(time.Second)))
+		due := start.Add(time.Duration(float64(i) / l.spec.Rate * float64(time.Second)))
 		if !due.Before(l.end) || !waitUntil(ctx, due) {
 			break
 		}
