@@ -6,7 +6,7 @@ SHELL := /bin/bash
 # Tools are pinned in a module of their own, so that they never meet the dependencies of the program.
 TOOL := go tool -modfile=tools/go.mod
 # Our own folders: what is generated or private to a running stack is not ours to check.
-GO_FOLDERS := api client cmd internal migrations test
+GO_FOLDERS := api bench client cmd internal migrations test
 GENERATED := '*.gen.go' docs/configuration.md docs/metrics.md
 
 # Every stage has a limit, so that a hang is a failure that says where (macOS has no timeout by default).
@@ -73,8 +73,14 @@ check-generated:
 	  diff <(echo "$$before") <(echo "$$after"); exit 1; \
 	fi
 
+# BENCH are more options, see `go run ./bench --help`: make bench BENCH='--phases rates --tills 256'.
 .PHONY: bench
-bench: require-postgres ## decisions per second and allocations, in memory and on PostgreSQL
+bench: require-postgres ## SafeLedger against itself without grouping, without a database, and a bare server: ten minutes; FULL=1 an hour
+	@go build -trimpath -o bin/ ./bench
+	@exec bin/bench run $(if $(FULL),--full --docs) $(BENCH)
+
+.PHONY: microbench
+microbench: require-postgres ## decisions per second and allocations of the Go benchmarks, in memory and on PostgreSQL
 	@go test -run '^$$' -bench . -benchmem ./test/... ./internal/ledger/...
 
 .PHONY: fuzz

@@ -138,6 +138,7 @@ var rooms = map[string]room{
 
 	// What wires.
 	"cmd/safeledger": {wires: true, theirs: []string{ids, flags, postgres, metrics, groups, "net/http", "os/exec"}},
+	"bench":          {wires: true, theirs: []string{ids, flags, postgres, metrics, groups, "net/http", "os/exec"}},
 	"cmd/walletsim":  {ours: []string{"internal/walletsim"}, theirs: []string{flags, "net/http"}},
 
 	// For tests only.
