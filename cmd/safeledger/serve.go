@@ -73,6 +73,7 @@ func (c serveCommand) Run(p *process) error {
 	if err != nil {
 		return err
 	}
+	config.CollectLessOften()
 	log := telemetry.NewLogger(os.Stderr, cfg.LogLevel)
 	s, err := newService(p.ctx, cfg, c.Role, log)
 	if err != nil {

@@ -50,7 +50,7 @@ func claimDecide(b *testing.B, l *ledger.Ledger) error {
 	}
 	d := payment.Approve(key.String())
 	d.Calls = []payment.WalletCall{{Call: "debit", Outcome: "success", Reason: payment.ReasonApplied, Status: 201}}
-	_, err = l.Decide(b.Context(), claim.Payment.ID, d)
+	_, err = l.Decide(b.Context(), claim.Payment, d)
 	return err
 }
 
@@ -67,7 +67,7 @@ func BenchmarkClaimAccept(b *testing.B) {
 		if err != nil {
 			return err
 		}
-		p, err := l.Decide(b.Context(), claim.Payment.ID, payment.Approve(key.String()))
+		p, err := l.Decide(b.Context(), claim.Payment, payment.Approve(key.String()))
 		if err != nil {
 			return err
 		}

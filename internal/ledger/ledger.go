@@ -159,23 +159,25 @@ func (l *Ledger) claimed(ctx context.Context, req payment.Request, hash payment.
 	return o, found, err
 }
 
-// Decide stores d if the payment is still in flight, with its reversal in the
-// same statement where d asks for one, and returns what is stored then, whoever
-// stored it. The calls that led to d are stored in any case.
+// Decide stores d if p, which is as Claim gave it, is still in flight, with its
+// reversal in the same statement where d asks for one, and returns what is stored
+// then, whoever stored it. The calls that led to d are stored in any case.
 //
 // An error means that it is not known whether d is stored. Recovery decides then.
-func (l *Ledger) Decide(ctx context.Context, id uuid.UUID, d payment.Decision) (payment.Payment, error) {
+func (l *Ledger) Decide(ctx context.Context, p payment.Payment, d payment.Decision) (payment.Payment, error) {
 	if d.Reverse && d.State != payment.Declined {
-		return payment.Payment{}, fmt.Errorf("decide %s: only a decline brings a reversal with it, not %s", id, d.State)
+		return payment.Payment{}, fmt.Errorf("decide %s: only a decline brings a reversal with it, not %s", p.ID, d.State)
 	}
-	w := &deciding{id: id, decision: d}
+	w := &deciding{id: p.ID, decision: d}
 	if err := l.store(ctx, writes{decisions: []*deciding{w}}); err != nil {
-		return payment.Payment{}, fmt.Errorf("decide %s: %w", id, err)
+		return payment.Payment{}, fmt.Errorf("decide %s: %w", p.ID, err)
 	}
-	if w.won {
-		return w.stored, nil
+	if !w.won {
+		return l.decided(ctx, p.ID)
 	}
-	return l.decided(ctx, id)
+	// The rest of the row is the request, which never changes.
+	p.State, p.Code, p.WalletID, p.DecidedAt = d.State, d.Code, d.WalletID, w.decidedAt
+	return p, nil
 }
 
 // conditionally runs an update that returns the payment if it touched it.

@@ -114,7 +114,7 @@ func TestASharedTransactionGivesEachItsOwnAnswer(t *testing.T) {
 	inFlight := claimed(t, l, "in flight")
 	toApprove, toDecline, toReverse := claimed(t, l, "to approve"), claimed(t, l, "to decline"), claimed(t, l, "to reverse")
 	late := claimed(t, l, "late")
-	if _, err := l.Decide(t.Context(), late.ID, payment.DeclineAndReverse(payment.WalletTimeout)); err != nil {
+	if _, err := l.Decide(t.Context(), late, payment.DeclineAndReverse(payment.WalletTimeout)); err != nil {
 		t.Fatal(err)
 	}
 
@@ -135,7 +135,7 @@ func TestASharedTransactionGivesEachItsOwnAnswer(t *testing.T) {
 	}
 	decide := func(p payment.Payment, d payment.Decision, state payment.State, code payment.Code, followUps int) func() {
 		return func() {
-			stored, err := g.Decide(t.Context(), p.ID, d)
+			stored, err := g.Decide(t.Context(), p, d)
 			if err != nil || stored.State != state || stored.Code != code || stored.ID != p.ID {
 				t.Errorf("decide %s: %s %s (%v), want %s %s", p.ID, stored.State, stored.Code, err, state, code)
 			}
@@ -188,7 +188,7 @@ func TestPoisonInASharedTransactionHarmsOnlyItself(t *testing.T) {
 			}
 		},
 		func() {
-			if p, err := g.Decide(t.Context(), decided.ID, payment.Approve("w-1")); err != nil || p.State != payment.Approved {
+			if p, err := g.Decide(t.Context(), decided, payment.Approve("w-1")); err != nil || p.State != payment.Approved {
 				t.Errorf("a decision beside the poison: %s, %v", p.State, err)
 			}
 		},
@@ -218,7 +218,7 @@ func TestATwinThatIsNotCommittedHoldsUpNobodyElse(t *testing.T) {
 			}
 		},
 		func() {
-			if p, err := g.Decide(t.Context(), decided.ID, payment.Approve("w-1")); err != nil || p.State != payment.Approved {
+			if p, err := g.Decide(t.Context(), decided, payment.Approve("w-1")); err != nil || p.State != payment.Approved {
 				t.Errorf("a decision beside the twin: %s, %v", p.State, err)
 			}
 		},
@@ -253,7 +253,7 @@ func TestALostAnswerIsUnknownToAllWhoSharedIt(t *testing.T) {
 	},
 		func() { _, err := g.Claim(t.Context(), ledgertest.Request("first")); failed <- err },
 		func() { _, err := g.Claim(t.Context(), ledgertest.Request("second")); failed <- err },
-		func() { _, err := g.Decide(t.Context(), decided.ID, payment.Approve("w-1")); failed <- err },
+		func() { _, err := g.Decide(t.Context(), decided, payment.Approve("w-1")); failed <- err },
 	)
 	for range cap(failed) {
 		if err := <-failed; err == nil {
@@ -265,7 +265,7 @@ func TestALostAnswerIsUnknownToAllWhoSharedIt(t *testing.T) {
 			t.Errorf("%s again: status %d, %v, want the lost one in the way", key, claim.Status, err)
 		}
 	}
-	if p, err := g.Decide(t.Context(), decided.ID, payment.Decline(payment.WalletTimeout)); err != nil || p.State != payment.Approved {
+	if p, err := g.Decide(t.Context(), decided, payment.Decline(payment.WalletTimeout)); err != nil || p.State != payment.Approved {
 		t.Errorf("deciding again: %s, %v, want what was stored", p.State, err)
 	}
 }
@@ -315,7 +315,7 @@ func TestReplicasSharingTransactionsNeverDeadlock(t *testing.T) {
 				if till%3 == 0 {
 					d = payment.DeclineAndReverse(payment.WalletTimeout)
 				}
-				if p, err := replicas[owner].Decide(t.Context(), claims[owner].Payment.ID, d); err != nil || p.State != d.State {
+				if p, err := replicas[owner].Decide(t.Context(), claims[owner].Payment, d); err != nil || p.State != d.State {
 					t.Errorf("decide: %s, %v", p.State, err)
 				}
 				racing.Wait()

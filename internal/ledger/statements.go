@@ -82,14 +82,14 @@ SET state = d.state, code = d.code, wallet_id = d.wallet_id, decided_at = clock_
 FROM unnest(@ids::uuid[], @states::text[], @codes::text[], @wallet_ids::text[], @reverse::boolean[])
     AS d (id, state, code, wallet_id, reverse)
 WHERE p.id = d.id AND p.state = 'IN_FLIGHT'
-RETURNING ` + paymentColumnsOfP + `, d.reverse`
+RETURNING p.id, p.decided_at, p.reference, p.account, p.amount_minor, p.currency, d.reverse`
 
 	// decide is that, and the wallet calls that led to it in the same statement: no
 	// commit of their own, and they are known even where somebody else has decided.
 	decide = `
 WITH decided AS (` + decideSome + `),
 made AS (` + decisionCalls + `)
-SELECT ` + paymentColumns + ` FROM decided`
+SELECT id, decided_at FROM decided`
 
 	// decideAndReverse is decide with the rows of the reversals in the same statement: a
 	// decline whose reversal was lost would keep a customer's money.
@@ -98,7 +98,7 @@ WITH decided AS (` + decideSome + `),
 reversal AS (` + reverseDecided + `
 WHERE reverse),
 made AS (` + decisionCalls + `)
-SELECT ` + paymentColumns + ` FROM decided`
+SELECT id, decided_at FROM decided`
 
 	// decisionCalls are the calls that handlers made. Whoever decides twice made them
 	// once.

@@ -45,13 +45,13 @@ type claiming struct {
 	createdAt time.Time
 }
 
-// deciding is a decision, and what is stored of it if it was the first.
+// deciding is a decision, and when it was stored if it was the first.
 type deciding struct {
 	id       uuid.UUID
 	decision payment.Decision
 
-	won    bool
-	stored payment.Payment
+	won       bool
+	decidedAt time.Time
 }
 
 // settling is the end of an attempt, and whether it was stored.
@@ -66,10 +66,8 @@ func newClaiming(req payment.Request) (*claiming, error) {
 	if err != nil {
 		return nil, err
 	}
-	fingerprint := req.Fingerprint()
-	return &claiming{
-		request: req, hash: req.Key.Hash(), fingerprint: fingerprint, reference: req.DeriveReference(), metadata: metadata,
-	}, nil
+	fingerprint, reference := req.Identify()
+	return &claiming{request: req, hash: req.Key.Hash(), fingerprint: fingerprint, reference: reference, metadata: metadata}, nil
 }
 
 // identity is what only one claim may have (contract section 1).
@@ -99,6 +97,17 @@ func (w *writes) inOrder() {
 	})
 	slices.SortFunc(w.decisions, func(a, b *deciding) int { return bytes.Compare(a.id[:], b.id[:]) })
 	slices.SortFunc(w.settlements, func(a, b *settling) int { return bytes.Compare(a.ID[:], b.ID[:]) })
+}
+
+func (d *deciding) rowID() uuid.UUID { return d.id }
+func (s *settling) rowID() uuid.UUID { return s.ID }
+
+// byID finds a row among those of inOrder.
+func byID[T any](id func(T) uuid.UUID) func(T, uuid.UUID) int {
+	return func(row T, sought uuid.UUID) int {
+		of := id(row)
+		return bytes.Compare(of[:], sought[:])
+	}
 }
 
 // met is what a transaction holds already.
@@ -234,17 +243,17 @@ func queueDecisions(b *pgx.Batch, decisions []*deciding) {
 	args := pgx.NamedArgs{"ids": ids, "states": states, "codes": codes, "wallet_ids": walletIDs, "reverse": reverse}
 	made.arguments(args)
 	b.Queue(statement, args).Query(func(rows pgx.Rows) error {
-		defer rows.Close()
-		for rows.Next() {
-			p, err := scanPayment(rows)
-			if err != nil {
-				return err
+		var (
+			id        uuid.UUID
+			decidedAt time.Time
+		)
+		_, err := pgx.ForEachRow(rows, []any{(*[16]byte)(&id), &decidedAt}, func() error {
+			if i, found := slices.BinarySearchFunc(decisions, id, byID((*deciding).rowID)); found {
+				decisions[i].won, decisions[i].decidedAt = true, decidedAt.UTC()
 			}
-			if i, found := slices.BinarySearchFunc(decisions, p.ID, func(d *deciding, id uuid.UUID) int { return bytes.Compare(d.id[:], id[:]) }); found {
-				decisions[i].stored, decisions[i].won = p, true
-			}
-		}
-		return rows.Err()
+			return nil
+		})
+		return err
 	})
 }
 
@@ -289,7 +298,7 @@ func queueSettlements(b *pgx.Batch, settlements []*settling) {
 	b.Queue(settle, args).Query(func(rows pgx.Rows) error {
 		var id uuid.UUID
 		_, err := pgx.ForEachRow(rows, []any{(*[16]byte)(&id)}, func() error {
-			if i, found := slices.BinarySearchFunc(settlements, id, func(s *settling, id uuid.UUID) int { return bytes.Compare(s.ID[:], id[:]) }); found {
+			if i, found := slices.BinarySearchFunc(settlements, id, byID((*settling).rowID)); found {
 				settlements[i].settled = true
 			}
 			return nil
