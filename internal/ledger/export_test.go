@@ -31,9 +31,6 @@ func (l *Ledger) Waiting() int {
 	return len(l.group.waiting)
 }
 
-// GroupsAtOnce is how many shared transactions are on their way at a time.
-const GroupsAtOnce = groupsAtOnce
-
 // DecideStatement and SettleStatement are what a decision and a settlement run, with
 // arguments for some ids.
 func DecideStatement(ids []uuid.UUID) (sql string, args pgx.NamedArgs) {

@@ -12,16 +12,15 @@ import (
 // and leaves together in the next one. A durable commit costs an fsync and a
 // transaction of PostgreSQL whatever is in it, so the price of a decision falls
 // with the number of tills that wait for one, and nobody waits for company: the
-// first who comes leaves at once. See docs/adr/0018.
+// first who comes leaves at once. One is on its way at a time. With two, one could be
+// written while the other waits for the disk, but each would carry half as many: that
+// was no faster at 8 tills, and slower at 256. See docs/adr/0018.
 //
 // Each caller keeps its own deadline and gets its own answer. Nobody's failure is
 // anybody else's: when PostgreSQL refuses what a transaction holds, it is known to
 // have left nothing, and each caller tries his part alone. When the answer is lost
 // it is not known, for none of them, and each is told so.
 const (
-	// groupsAtOnce is how many shared transactions are on their way at a time: while
-	// one waits for the disk, the next can be written.
-	groupsAtOnce = 2
 	// groupMost bounds one shared transaction, and with it the locks that it holds and
 	// the time that the first in it waits for the last.
 	groupMost = 512
@@ -61,24 +60,28 @@ type group struct {
 
 	mu      sync.Mutex
 	waiting []*part
-	out     int // transactions on their way that count
-	stuck   int // those that do not any more
+	out     bool // a transaction is on its way
+	stuck   int  // those on their way that do not count any more
 }
 
 // do writes w in a transaction with others' and returns as the transaction ends, or
 // when ctx does. The error is errAlone where w was not written, for certain, and can
 // be tried alone.
 func (g *group) do(ctx context.Context, w writes) error {
-	p := &part{writes: w, ended: make(chan error, 1)}
-	p.deadline, _ = ctx.Deadline()
-
 	g.mu.Lock()
+	if !g.out && len(g.waiting) == 0 {
+		g.out = true
+		g.mu.Unlock()
+		return g.first(ctx, w)
+	}
 	if len(g.waiting) >= groupWaiting {
 		g.mu.Unlock()
 		return errCrowded
 	}
+	p := &part{writes: w, ended: make(chan error, 1)}
+	p.deadline, _ = ctx.Deadline()
 	g.waiting = append(g.waiting, p)
-	g.sendOff(ctx)
+	g.sendOff(ctx) // if what was on its way counts no more
 	g.mu.Unlock()
 
 	select {
@@ -92,37 +95,59 @@ func (g *group) do(ctx context.Context, w writes) error {
 	return fmt.Errorf("wait for a shared transaction: %w", ctx.Err())
 }
 
-// sendOff begins a transaction with what waits, if one more may be on its way. g.mu
-// is held. Of ctx only its values are used: the transaction is not one caller's.
-func (g *group) sendOff(ctx context.Context) {
-	if len(g.waiting) == 0 || g.out >= groupsAtOnce {
-		return
+// first is the transaction of a caller who found nobody there: his own, and so made by
+// himself. Those who come meanwhile are sent off when it has ended.
+func (g *group) first(ctx context.Context, w writes) error {
+	var err error
+	replaced := g.make(ctx, 1, func() error {
+		err = g.write(ctx, w)
+		return err
+	})
+	if !replaced {
+		g.mu.Lock()
+		g.out = false
+		g.sendOff(ctx)
+		g.mu.Unlock()
 	}
-	g.out++
-	go g.run(context.WithoutCancel(ctx))
+	return err
+}
+
+// sendOff begins a transaction with what waits, if none is on its way. g.mu is held. Of
+// ctx only its values are used: the transaction is not one caller's.
+func (g *group) sendOff(ctx context.Context) {
+	if len(g.waiting) > 0 && !g.out {
+		g.out = true
+		go g.run(context.WithoutCancel(ctx))
+	}
 }
 
 // run makes transactions as long as there is something to write.
 func (g *group) run(ctx context.Context) {
-	for {
+	for replaced := false; !replaced; {
 		g.mu.Lock()
 		parts, together := g.take()
-		if len(parts) == 0 {
-			g.out--
-			g.mu.Unlock()
-			return
-		}
+		g.out = len(parts) > 0
 		g.mu.Unlock()
-		if g.make(ctx, parts, together) {
+		if len(parts) == 0 {
 			return
 		}
+		replaced = g.make(ctx, len(parts), func() error {
+			err := g.writeWithin(ctx, latest(parts), together)
+			if errors.Is(err, errRolledBack) && len(parts) > 1 {
+				err = errAlone
+			}
+			for _, p := range parts {
+				p.ended <- err
+			}
+			return err
+		})
 	}
 }
 
-// make makes one transaction, and reports whether it took so long that another has
-// taken its place.
-func (g *group) make(ctx context.Context, parts []*part, together writes) bool {
-	reported := g.shared(len(parts))
+// make makes a transaction of so many callers, and reports whether it took so long
+// that another has taken its place.
+func (g *group) make(ctx context.Context, callers int, transact func() error) bool {
+	reported := g.shared(callers)
 	var replaced, ended bool // under g.mu
 	late := time.AfterFunc(groupPatience, func() {
 		g.mu.Lock()
@@ -130,19 +155,12 @@ func (g *group) make(ctx context.Context, parts []*part, together writes) bool {
 		if !ended && g.stuck < groupsStuck {
 			replaced = true
 			g.stuck++
-			g.out--
+			g.out = false
 			g.sendOff(ctx)
 		}
 	})
-	err := g.writeWithin(ctx, latest(parts), together)
+	reported(errors.Is(transact(), errAlone))
 	late.Stop()
-	if errors.Is(err, errRolledBack) && len(parts) > 1 {
-		err = errAlone
-	}
-	for _, p := range parts {
-		p.ended <- err
-	}
-	reported(errors.Is(err, errAlone))
 
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -60,13 +60,10 @@ func (b *book) send(ctx context.Context, all ...writes) (answers []<-chan error)
 	return answers
 }
 
-// fill lets as many transactions be on their way as may be, of one write each.
-func (b *book) fill(ctx context.Context) (on []made) {
-	for range groupsAtOnce {
-		b.send(ctx, one())
-		on = append(on, <-b.made)
-	}
-	return on
+// front lets a transaction be on its way, of one write.
+func (b *book) front(ctx context.Context) made {
+	b.send(ctx, one())
+	return <-b.made
 }
 
 // Nobody waits for company: a till alone must not be slower than it was without
@@ -75,12 +72,12 @@ func TestTheFirstLeavesAtOnceAndTheNextLeaveTogether(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBook()
-		on := b.fill(t.Context())
+		front := b.front(t.Context())
 		answers := b.send(t.Context(), one(), one(), one())
 		if len(b.made) != 0 {
 			t.Fatalf("%d transactions more than may be on their way", len(b.made))
 		}
-		on[0].end <- nil
+		front.end <- nil
 		synctest.Wait()
 		next := <-b.made
 		if got := next.count(); got != 3 {
@@ -92,7 +89,6 @@ func TestTheFirstLeavesAtOnceAndTheNextLeaveTogether(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		on[1].end <- nil
 	})
 }
 
@@ -103,9 +99,9 @@ func TestARefusedTransactionSendsEachOfItsCallersOffAlone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBook()
-		on := b.fill(t.Context())
+		front := b.front(t.Context())
 		answers := b.send(t.Context(), one(), one())
-		on[0].end <- nil
+		front.end <- nil
 		synctest.Wait()
 		poison := fmt.Errorf("poison: %w", errRolledBack)
 		(<-b.made).end <- poison
@@ -119,7 +115,6 @@ func TestARefusedTransactionSendsEachOfItsCallersOffAlone(t *testing.T) {
 		if err := <-answers[0]; !errors.Is(err, poison) {
 			t.Errorf("alone, it ended as %v", err)
 		}
-		on[1].end <- nil
 	})
 }
 
@@ -129,9 +124,9 @@ func TestAnUnknownCommitIsUnknownForEachAndTriedByNobody(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBook()
-		on := b.fill(t.Context())
+		front := b.front(t.Context())
 		answers := b.send(t.Context(), one(), one())
-		on[0].end <- nil
+		front.end <- nil
 		synctest.Wait()
 		lost := errors.New("conn closed")
 		(<-b.made).end <- lost
@@ -140,7 +135,6 @@ func TestAnUnknownCommitIsUnknownForEachAndTriedByNobody(t *testing.T) {
 				t.Errorf("a lost answer ended as %v", err)
 			}
 		}
-		on[1].end <- nil
 	})
 }
 
@@ -150,7 +144,7 @@ func TestEachCallerHasItsOwnDeadlineInASharedTransaction(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBook()
-		on := b.fill(t.Context())
+		front := b.front(t.Context())
 		begin := time.Now()
 		hasty, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer stop()
@@ -158,7 +152,7 @@ func TestEachCallerHasItsOwnDeadlineInASharedTransaction(t *testing.T) {
 		defer stop()
 		first := b.send(hasty, one())[0]
 		second := b.send(patient, one())[0]
-		on[0].end <- nil
+		front.end <- nil
 		shared := <-b.made
 
 		if err := <-first; !errors.Is(err, context.DeadlineExceeded) || time.Since(begin) != 100*time.Millisecond {
@@ -170,7 +164,6 @@ func TestEachCallerHasItsOwnDeadlineInASharedTransaction(t *testing.T) {
 		if end, ok := shared.ctx.Deadline(); !ok || end.Sub(begin) != 200*time.Millisecond {
 			t.Errorf("the transaction may take until %v after its begin, want the latest of its callers", end.Sub(begin))
 		}
-		on[1].end <- nil
 	})
 }
 
@@ -180,7 +173,7 @@ func TestWhatNobodyWaitsForAnyMoreIsNotWritten(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBook()
-		on := b.fill(t.Context())
+		front := b.front(t.Context())
 		ctx, leave := context.WithCancel(t.Context())
 		gone := b.send(ctx, one())[0]
 		b.send(t.Context(), one())
@@ -188,13 +181,12 @@ func TestWhatNobodyWaitsForAnyMoreIsNotWritten(t *testing.T) {
 		if err := <-gone; !errors.Is(err, context.Canceled) {
 			t.Fatalf("the one who left heard %v", err)
 		}
-		on[0].end <- nil
+		front.end <- nil
 		next := <-b.made
 		if got := next.count(); got != 1 {
 			t.Errorf("%d parts were written, want that of the one who still waits", got)
 		}
 		next.end <- nil
-		on[1].end <- nil
 	})
 }
 
@@ -204,7 +196,7 @@ func TestAStuckTransactionHoldsUpNobodyForLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBook()
 		begin := time.Now()
-		stuck := b.fill(t.Context())
+		stuck := b.front(t.Context())
 		answer := b.send(t.Context(), one())[0]
 		(<-b.made).end <- nil
 		if err := <-answer; err != nil || time.Since(begin) != groupPatience {
@@ -219,16 +211,14 @@ func TestAStuckTransactionHoldsUpNobodyForLong(t *testing.T) {
 			t.Errorf("%d more transactions are on their way to a database that hangs", len(b.made))
 		}
 		// When they end after all, their places are free again, and no more than those.
-		for _, m := range stuck {
-			m.end <- nil
-		}
+		stuck.end <- nil
 		for synctest.Wait(); len(b.made) > 0; synctest.Wait() {
 			(<-b.made).end <- nil
 		}
 		b.group.mu.Lock()
 		defer b.group.mu.Unlock()
-		if b.group.out != 0 || b.group.stuck != 0 || len(b.group.waiting) != 0 {
-			t.Errorf("at rest: %d on their way, %d stuck, %d waiting", b.group.out, b.group.stuck, len(b.group.waiting))
+		if b.group.out || b.group.stuck != 0 || len(b.group.waiting) != 0 {
+			t.Errorf("at rest: on its way %v, %d stuck, %d waiting", b.group.out, b.group.stuck, len(b.group.waiting))
 		}
 	})
 }
@@ -239,7 +229,7 @@ func TestASecondWriteOfTheSameGoesWithTheNextTransaction(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBook()
-		on := b.fill(t.Context())
+		front := b.front(t.Context())
 		claim := func(key payment.Key, op payment.Operation) writes {
 			c, err := newClaiming(payment.Request{Caller: "store-17", Operation: op, Key: key})
 			if err != nil {
@@ -249,7 +239,7 @@ func TestASecondWriteOfTheSameGoesWithTheNextTransaction(t *testing.T) {
 		}
 		row := one()
 		b.send(t.Context(), claim("a", payment.Debit), row, claim("a", payment.Debit), claim("a", payment.Hold), row)
-		on[0].end <- nil
+		front.end <- nil
 		for _, want := range []int{3, 2} {
 			synctest.Wait()
 			m := <-b.made
@@ -258,7 +248,6 @@ func TestASecondWriteOfTheSameGoesWithTheNextTransaction(t *testing.T) {
 			}
 			m.end <- nil
 		}
-		on[1].end <- nil
 	})
 }
 
@@ -267,7 +256,7 @@ func TestGroupsAndTheirQueueAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBook()
-		on := b.fill(t.Context())
+		front := b.front(t.Context())
 		var waiting sync.WaitGroup
 		for range groupWaiting {
 			waiting.Go(func() { _ = b.group.do(t.Context(), one()) })
@@ -276,8 +265,7 @@ func TestGroupsAndTheirQueueAreBounded(t *testing.T) {
 		if err := b.group.do(t.Context(), one()); !errors.Is(err, errCrowded) {
 			t.Errorf("one too many heard %v", err)
 		}
-		on[0].end <- nil
-		on[1].end <- nil
+		front.end <- nil
 		for left := groupWaiting; left > 0; {
 			m := <-b.made
 			if m.count() > groupMost {

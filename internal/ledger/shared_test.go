@@ -26,7 +26,7 @@ type gathered struct {
 	*ledger.Ledger
 
 	came  chan transaction
-	front []transaction // on their way, and held up
+	front transaction // on its way, and held up
 	busy  sync.WaitGroup
 }
 
@@ -36,8 +36,8 @@ type transaction struct {
 	letGo  chan struct{}
 }
 
-// gather makes a ledger with one connection that knows its statements, and holds up as
-// many transactions as may be on their way, of one claim each.
+// gather makes a ledger with one connection that knows its statements, and holds up a
+// transaction of one claim.
 func gather(t *testing.T, url string) *gathered {
 	t.Helper()
 	g := &gathered{came: make(chan transaction)}
@@ -52,20 +52,18 @@ func gather(t *testing.T, url string) *gathered {
 	}})
 	approved(t, g.Ledger, payment.Debit, "known by now")
 	holding.Store(true)
-	for i := range ledger.GroupsAtOnce {
-		g.busy.Go(func() {
-			if _, err := g.Claim(t.Context(), ledgertest.Request(payment.Key(fmt.Sprintf("in front %d", i)))); err != nil {
-				t.Errorf("the transaction in front: %v", err)
-			}
-		})
-		g.front = append(g.front, <-g.came)
-	}
+	g.busy.Go(func() {
+		if _, err := g.Claim(t.Context(), ledgertest.Request("in front")); err != nil {
+			t.Errorf("the transaction in front: %v", err)
+		}
+	})
+	g.front = <-g.came
 	return g
 }
 
 // together runs all of do at once, in one shared transaction, and waits for them.
-// before is called when that transaction is about to be made and all in front of it
-// have ended.
+// before is called when that transaction is about to be made and the one in front of it
+// has ended.
 func (g *gathered) together(t *testing.T, before func(), do ...func()) {
 	t.Helper()
 	var sharing sync.WaitGroup
@@ -78,9 +76,7 @@ func (g *gathered) together(t *testing.T, before func(), do ...func()) {
 			break
 		}
 	}
-	for _, f := range g.front {
-		close(f.letGo)
-	}
+	close(g.front.letGo)
 	shared := <-g.came
 	if shared.writes != len(do) {
 		t.Errorf("%d writes share a transaction, want %d", shared.writes, len(do))
