@@ -37,6 +37,7 @@ const (
 	probeEvery    = time.Second
 	sweepEvery    = time.Second
 	exposureEvery = 10 * time.Second
+	thinEvery     = time.Minute
 )
 
 // Limits of the HTTP servers. None of them may cut an answer off that is still
@@ -105,10 +106,10 @@ type service struct {
 	closers                  []func() // run from the last to the first
 }
 
-// upkeepConns is the second, small pool. The sweep, the probe and the exposure
-// are one connection each at a time; one more keeps the probe honest while the
-// others are busy.
-const upkeepConns = 4
+// upkeepConns is the second, small pool. The sweep, the probe, the exposure and the
+// thinning are one connection each at a time; one more keeps the probe honest while
+// the others are busy.
+const upkeepConns = 5
 
 // peopleConns is the pool of the operators' calls, and so their number at once: a
 // search over a day must not keep the probe from its connection, or the gate would
@@ -365,6 +366,7 @@ func (s *service) run(ctx context.Context) error {
 	group.Go(func() error { return s.open(background) })
 	group.Go(func() error { every(background, sweepEvery, s.sweep); return nil })
 	group.Go(func() error { every(background, exposureEvery, s.measureExposure); return nil })
+	group.Go(func() error { every(background, thinEvery, s.thin); return nil })
 	s.log.InfoContext(ctx, "serving", serving...)
 
 	select {
@@ -443,6 +445,22 @@ func (s *service) measureExposure(ctx context.Context) {
 		return
 	}
 	s.metrics.SetExposures(open)
+}
+
+// thin forgets wallet calls that are older than they must be.
+func (s *service) thin(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, upkeepLimit)
+	defer cancel()
+	if s.ready.err() != nil {
+		return // the schema is not known to be the right one
+	}
+	forgotten, err := s.upkeep.Thin(ctx, s.cfg.CallsKept)
+	if err != nil {
+		s.log.ErrorContext(ctx, "old wallet calls cannot be thinned, the next minute tries again", "error", err)
+	}
+	if forgotten > 0 {
+		s.log.InfoContext(ctx, "old wallet calls thinned", "calls", forgotten)
+	}
 }
 
 // drain ends the service without losing an answer: not ready at once; tills are

@@ -32,6 +32,8 @@ type Config struct {
 	DrainDelay time.Duration `envconfig:"SAFELEDGER_DRAIN_DELAY" default:"5s" min:"0s" max:"10m" desc:"after SIGTERM, how long tills are still served while endpoints are being removed elsewhere"`
 	Queue      Queue
 
+	// CallsKept is longer than card schemes and banks take for a dispute.
+	CallsKept     time.Duration `envconfig:"SAFELEDGER_WALLET_CALLS_KEPT" default:"9600h" min:"720h" max:"876000h" desc:"how long the recorded wallet calls of what has ended are kept; payments and follow-ups are kept for good"`
 	RecoveryGrace time.Duration `envconfig:"SAFELEDGER_RECOVERY_GRACE" default:"5s" min:"1ms" max:"5m" desc:"beyond the server budget, how long a payment may be in flight before recovery decides it"`
 	MaxAmount     int64         `envconfig:"SAFELEDGER_MAX_AMOUNT" default:"9007199254740991" min:"1" max:"9007199254740991" desc:"the largest amount that is taken, in minor units; 2^53−1 is the largest that a till in JavaScript can hold exactly"`
 	LogLevel      slog.Level    `envconfig:"SAFELEDGER_LOG_LEVEL" default:"info" oneof:"debug|info|warn|error" desc:"the least severe lines that are logged"`

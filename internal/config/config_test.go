@@ -103,6 +103,7 @@ func TestDefaultsAreTheContractsNumbers(t *testing.T) {
 			LateChecks: []time.Duration{time.Hour, 24 * time.Hour}, LookupsPerSecond: 20,
 			BackoffMin: time.Second, BackoffMax: 5 * time.Minute,
 		},
+		CallsKept:     9600 * time.Hour,
 		RecoveryGrace: 5 * time.Second,
 		MaxAmount:     payment.MaxAmountMinor,
 		LogLevel:      slog.LevelInfo,
@@ -123,8 +124,9 @@ func TestVariablesAreTheContractsNames(t *testing.T) {
 		RETRY_AFTER_BUSY GATE_MAX_IN_FLIGHT GATE_MAX_PER_CALLER DRAIN_DELAY QUEUE_WORKERS DATABASE_POOLER
 		QUEUE_SETTLE_WINDOW QUEUE_PARK_AFTER QUEUE_LEASE QUEUE_LATE_CHECKS QUEUE_LOOKUPS_PER_SECOND
 		QUEUE_BACKOFF_MIN QUEUE_BACKOFF_MAX RECOVERY_GRACE MAX_AMOUNT LOG_LEVEL`)
-	// Ours: the pool that the gate's size must fit, and the way of writing (ADR 0018).
-	want = append(want, "DATABASE_MAX_CONNS", "DATABASE_GROUP_COMMIT")
+	// Ours: the pool that the gate's size must fit, the way of writing (ADR 0018), and the
+	// one thing that may be thinned.
+	want = append(want, "DATABASE_MAX_CONNS", "DATABASE_GROUP_COMMIT", "WALLET_CALLS_KEPT")
 	var got []string
 	for _, v := range Variables() {
 		got = append(got, strings.TrimPrefix(v.Name, Prefix))
@@ -187,6 +189,7 @@ func TestABadValueIsNamedWithWhatIsAllowed(t *testing.T) {
 		{"QUEUE_BACKOFF_MIN", []string{"0s", "1"}, "a duration from 1ms"},
 		{"QUEUE_BACKOFF_MAX", []string{"0s", "25h"}, "a duration from 1ms"},
 		{"RECOVERY_GRACE", []string{"0s", "6m"}, "a duration from 1ms"},
+		{"WALLET_CALLS_KEPT", []string{"0s", "719h", "30d"}, "a duration from 720h"},
 		{"MAX_AMOUNT", []string{"0", "-5", "9007199254740992", "1e6", "99999999999999999999"}, "a whole number from 1 to 9007199254740991"},
 		{"LOG_LEVEL", []string{"", "INFO", "info+2", "trace"}, "debug, info, warn or error"},
 	}

@@ -2,10 +2,12 @@ package ledger
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/safeledger/safeledger/internal/payment"
 )
@@ -80,6 +82,36 @@ func (l *Ledger) HandBack(ctx context.Context, w payment.Work) error {
 		return fmt.Errorf("hand back %s: %w", w.ID, err)
 	}
 	return nil
+}
+
+// thinBatch bounds one transaction of Thin.
+const thinBatch = 2000
+
+// Thin forgets the recorded wallet calls of what ended longer ago than keep, and
+// returns how many it has forgotten. It goes on until there are none left or ctx ends,
+// which is no error: the next call goes on. Payments and follow-ups are never
+// forgotten (contract section 1, Idempotency).
+func (l *Ledger) Thin(ctx context.Context, keep time.Duration) (forgotten int, err error) {
+	for ctx.Err() == nil {
+		n := 0
+		err := l.transact(ctx, trip{begin: begin, limits: setLimitsByIndex, queue: func(b *pgx.Batch) {
+			b.Queue(thin, pgx.NamedArgs{"keep": keep, "batch": thinBatch}).Exec(func(tag pgconn.CommandTag) error {
+				n = int(tag.RowsAffected())
+				return nil
+			})
+		}})
+		if errors.Is(err, context.DeadlineExceeded) {
+			break
+		}
+		if err != nil {
+			return forgotten, fmt.Errorf("thin the wallet calls: %w", err)
+		}
+		forgotten += n
+		if n < thinBatch {
+			break
+		}
+	}
+	return forgotten, nil
 }
 
 // Exposures is the money of follow-ups that are not carried out yet, by kind, state

@@ -144,6 +144,25 @@ SET due_at = clock_timestamp(), turn = leased_turn, leased_turn = NULL, resolve 
     attempts = attempts - 1
 WHERE id = @id::uuid AND fence = @fence::bigint AND leased_turn IS NOT NULL`
 
+	// thin forgets wallet calls of what ended long ago, the oldest first. Ids begin with
+	// the time, so what is old is the left end of the primary key. What is not ended, or
+	// may still be looked at, keeps its calls, and so does the payment that it is about.
+	// Replicas share the work.
+	thin = `
+WITH old AS (
+SELECT c.subject_id, c.fence, c.n
+FROM public.wallet_calls AS c
+WHERE c.subject_id < public.uuid_v7_floor(statement_timestamp() - @keep::interval)
+  AND NOT EXISTS (SELECT FROM public.operations AS o WHERE o.id = c.subject_id AND ` + notLongEnded + `)
+  AND NOT EXISTS (SELECT FROM public.operations AS o WHERE o.payment_id = c.subject_id AND ` + notLongEnded + `)
+ORDER BY c.subject_id, c.fence, c.n
+LIMIT @batch::int
+FOR UPDATE SKIP LOCKED)
+DELETE FROM public.wallet_calls AS c USING old
+WHERE c.subject_id = old.subject_id AND c.fence = old.fence AND c.n = old.n`
+
+	notLongEnded = `(o.due_at IS NOT NULL OR coalesce(o.ended_at, 'infinity') >= statement_timestamp() - @keep::interval)`
+
 	// exposures is the money that is not settled yet. The queue's index and that of what
 	// is parked say which rows those are, however much has ended since; each of them is
 	// read: some 0.4 s of one connection of the upkeep for a million, every ten seconds.
