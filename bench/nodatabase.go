@@ -43,7 +43,7 @@ func (f *forgetful) Claim(_ context.Context, req payment.Request) (payment.Claim
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.ids++
-	binary.BigEndian.PutUint64(p.ID[:8], uint64(now.UnixMilli())<<16|7<<12) //nolint:gosec // after 1970
+	binary.BigEndian.PutUint64(p.ID[:8], uint64(now.UnixMilli())<<16|7<<12)
 	binary.BigEndian.PutUint64(p.ID[8:], 1<<63|f.ids)
 	f.inFlight[p.ID] = p
 	return payment.Claim{Status: payment.ClaimNew, Payment: p}, nil

@@ -126,7 +126,7 @@ func (t *till) next() {
 	if t.keys == orderedKeys {
 		version = 7
 		var ms [8]byte
-		binary.BigEndian.PutUint64(ms[:], uint64(time.Now().UnixMilli())) //nolint:gosec // after 1970
+		binary.BigEndian.PutUint64(ms[:], uint64(time.Now().UnixMilli()))
 		copy(id[:6], ms[2:])
 	}
 	id[6], id[8] = id[6]&0x0f|version<<4, id[8]&0x3f|0x80
@@ -176,20 +176,19 @@ var errFraming = errors.New("an answer without a length")
 // read reads one answer. Its parts are good until the next one.
 func (t *till) read() (head, body []byte, err error) {
 	t.answer = t.answer[:0]
-	length := -1
+	whole := -1 // its length, once that is known
 	for {
-		if length < 0 {
-			if end := bytes.Index(t.answer, []byte("\r\n\r\n")); end >= 0 {
-				head, length = t.answer[:end+2], 0
-				text, ok := field(head, []byte("\r\nContent-Length: "))
-				if length, err = strconv.Atoi(string(text)); !ok || err != nil || length < 0 {
-					return nil, nil, errFraming
-				}
-				length += len(head) + 2
+		if end := bytes.Index(t.answer, []byte("\r\n\r\n")); whole < 0 && end >= 0 {
+			head = t.answer[:end+2]
+			text, told := field(head, []byte("\r\nContent-Length: "))
+			length, err := strconv.Atoi(string(text))
+			if !told || err != nil || length < 0 {
+				return nil, nil, errFraming
 			}
+			whole = end + 4 + length
 		}
-		if length >= 0 && len(t.answer) >= length {
-			return head, t.answer[len(head)+2 : length], nil
+		if whole >= 0 && len(t.answer) >= whole {
+			return head, t.answer[len(head)+2 : whole], nil
 		}
 		if len(t.answer) == cap(t.answer) {
 			return nil, nil, errors.New("an answer of more than 4 KiB")
