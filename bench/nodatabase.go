@@ -7,7 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -27,11 +27,7 @@ import (
 
 // forgetful is a ledger without a database: every key is new to it, and a payment is
 // forgotten when it is decided. It is all that the server is spared in this variant.
-type forgetful struct {
-	mu       sync.Mutex
-	inFlight map[uuid.UUID]payment.Payment
-	ids      uint64
-}
+type forgetful struct{ ids atomic.Uint64 }
 
 func (f *forgetful) Claim(_ context.Context, req payment.Request) (payment.Claim, error) {
 	now := time.Now().UTC().Truncate(time.Microsecond)
@@ -40,23 +36,12 @@ func (f *forgetful) Claim(_ context.Context, req payment.Request) (payment.Claim
 		TillReference: req.TillReference, Metadata: req.Metadata, Reference: req.DeriveReference(),
 		State: payment.InFlight, CreatedAt: now,
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.ids++
 	binary.BigEndian.PutUint64(p.ID[:8], uint64(now.UnixMilli())<<16|7<<12)
-	binary.BigEndian.PutUint64(p.ID[8:], 1<<63|f.ids)
-	f.inFlight[p.ID] = p
+	binary.BigEndian.PutUint64(p.ID[8:], 1<<63|f.ids.Add(1))
 	return payment.Claim{Status: payment.ClaimNew, Payment: p}, nil
 }
 
-func (f *forgetful) Decide(_ context.Context, id uuid.UUID, d payment.Decision) (payment.Payment, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	p, there := f.inFlight[id]
-	if !there {
-		return payment.Payment{}, errForgotten
-	}
-	delete(f.inFlight, id)
+func (*forgetful) Decide(_ context.Context, p payment.Payment, d payment.Decision) (payment.Payment, error) {
 	p.State, p.Code, p.WalletID, p.DecidedAt = d.State, d.Code, d.WalletID, time.Now().UTC().Truncate(time.Microsecond)
 	return p, nil
 }
@@ -95,6 +80,7 @@ func runWithoutDatabase(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	config.CollectLessOften()
 	log := telemetry.NewLogger(os.Stderr, cfg.LogLevel)
 	registry := prometheus.NewRegistry()
 	metrics := telemetry.New(registry, "bench", "bench")
@@ -108,7 +94,7 @@ func runWithoutDatabase(ctx context.Context) error {
 		return err
 	}
 	g := gate.New(gate.Config{MaxInFlight: cfg.Gate.MaxInFlight, RetryAfter: cfg.RetryAfter.Busy, Observer: metrics, Log: log})
-	l := &forgetful{inFlight: make(map[uuid.UUID]payment.Payment)}
+	l := &forgetful{}
 	decider := decision.New(l, walletClient.Decisions(), decision.Limits{
 		Call: cfg.Budget.DecisionCall, Lookup: cfg.Budget.LookupCall, MinToSend: cfg.Budget.MinToSend,
 	})

@@ -64,7 +64,7 @@ func TestAnOperatorFindsAParkedCreditAndEndsIt(t *testing.T) {
 	}
 	approve := payment.Approve("w-1")
 	approve.Calls = []payment.WalletCall{{Call: "debit", Outcome: "success", Reason: payment.ReasonApplied, Status: 201, Took: 12 * time.Millisecond}}
-	if _, err := l.Decide(t.Context(), claim.Payment.ID, approve); err != nil {
+	if _, err := l.Decide(t.Context(), claim.Payment, approve); err != nil {
 		t.Fatal(err)
 	}
 	accepted, err := l.Accept(t.Context(), payment.FollowUpRequest{

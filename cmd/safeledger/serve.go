@@ -73,6 +73,7 @@ func (c serveCommand) Run(p *process) error {
 	if err != nil {
 		return err
 	}
+	config.CollectLessOften()
 	log := telemetry.NewLogger(os.Stderr, cfg.LogLevel)
 	s, err := newService(p.ctx, cfg, c.Role, log)
 	if err != nil {
@@ -307,7 +308,10 @@ func (s *service) openLedger(ctx context.Context, name string, connections int) 
 		return nil, s.cfg.Refuse("DATABASE_URL", err)
 	}
 	s.closers = append(s.closers, pool.Close)
-	return ledger.New(pool, ledger.Config{Horizon: s.cfg.Budget.Server + s.cfg.RecoveryGrace, Recovered: s.recovered})
+	return ledger.New(pool, ledger.Config{
+		Horizon: s.cfg.Budget.Server + s.cfg.RecoveryGrace, Recovered: s.recovered,
+		Alone: s.cfg.Database.GroupCommit == config.Off, Shared: s.metrics.Shared,
+	})
 }
 
 // recovered notes a payment that nobody came back for.

@@ -78,7 +78,7 @@ func TestDefaultsAreTheContractsNumbers(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Config{
-		Database:    Database{URL: "postgres://ledger@db/safeledger", Pooler: PoolerNone, MaxConns: 32},
+		Database:    Database{URL: "postgres://ledger@db/safeledger", Pooler: PoolerNone, GroupCommit: On, MaxConns: 32},
 		HTTPAddr:    ":8080",
 		AdminAddr:   ":9090",
 		CallersFile: "/etc/safeledger/callers.json",
@@ -123,7 +123,8 @@ func TestVariablesAreTheContractsNames(t *testing.T) {
 		RETRY_AFTER_BUSY GATE_MAX_IN_FLIGHT GATE_MAX_PER_CALLER DRAIN_DELAY QUEUE_WORKERS DATABASE_POOLER
 		QUEUE_SETTLE_WINDOW QUEUE_PARK_AFTER QUEUE_LEASE QUEUE_LATE_CHECKS QUEUE_LOOKUPS_PER_SECOND
 		QUEUE_BACKOFF_MIN QUEUE_BACKOFF_MAX RECOVERY_GRACE MAX_AMOUNT LOG_LEVEL`)
-	want = append(want, "DATABASE_MAX_CONNS") // ours: the pool that the gate's size must fit
+	// Ours: the pool that the gate's size must fit, and the way of writing (ADR 0018).
+	want = append(want, "DATABASE_MAX_CONNS", "DATABASE_GROUP_COMMIT")
 	var got []string
 	for _, v := range Variables() {
 		got = append(got, strings.TrimPrefix(v.Name, Prefix))
@@ -149,6 +150,7 @@ func TestABadValueIsNamedWithWhatIsAllowed(t *testing.T) {
 	}{
 		{"DATABASE_URL", []string{"", "localhost:5432", "mysql://db/x", "postgres:///safeledger", "postgres://db/x?pool_max_conns=5", "host=db dbname=x"}, "a URL postgres://"},
 		{"DATABASE_POOLER", []string{"", "pgpool", "None"}, "none or pgbouncer"},
+		{"DATABASE_GROUP_COMMIT", []string{"", "true", "ON"}, "on or off"},
 		{"DATABASE_MAX_CONNS", []string{"", "0", "-1", "1001", "032", "1e2", "0x20", "3_2", " 32"}, "a whole number from 1 to 1000"},
 		{"HTTP_ADDR", []string{"", "8080", "localhost", ":http", ":65536", ":-1"}, "host:port"},
 		{"ADMIN_ADDR", []string{"", "9090"}, "host:port"},
@@ -457,7 +459,7 @@ func TestACommandNeedsOnlyWhatItUses(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if want := (Database{URL: "postgres://db/x", Pooler: PoolerNone, MaxConns: 32}); got != want {
+		if want := (Database{URL: "postgres://db/x", Pooler: PoolerNone, GroupCommit: On, MaxConns: 32}); got != want {
 			t.Errorf("got %+v, want %+v", got, want)
 		}
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/safeledger/safeledger/internal/payment"
@@ -22,3 +23,41 @@ func LeaseArgs(order payment.LeaseOrder) pgx.NamedArgs { return leaseArgs(order)
 func (l *Ledger) KeepLowWater(ctx context.Context, mark, stored time.Time) error {
 	return l.keepLowWater(ctx, mark, stored)
 }
+
+// Waiting is how many writes wait for a shared transaction.
+func (l *Ledger) Waiting() int {
+	l.group.mu.Lock()
+	defer l.group.mu.Unlock()
+	return len(l.group.waiting)
+}
+
+// DecideStatement and SettleStatement are what a decision and a settlement run, with
+// arguments for some ids.
+func DecideStatement(ids []uuid.UUID) (sql string, args pgx.NamedArgs) {
+	decisions := make([]*deciding, len(ids))
+	for i, id := range ids {
+		decisions[i] = &deciding{id: id, decision: payment.DeclineAndReverse(payment.WalletTimeout)}
+	}
+	var b pgx.Batch
+	queueDecisions(&b, decisions)
+	return queued(&b)
+}
+
+func SettleStatement(ids []uuid.UUID) (sql string, args pgx.NamedArgs) {
+	settlements := make([]*settling, len(ids))
+	for i, id := range ids {
+		settlements[i] = &settling{Settlement: payment.Settlement{ID: id, Fence: 1, State: payment.Succeeded}}
+	}
+	var b pgx.Batch
+	queueSettlements(&b, settlements)
+	return queued(&b)
+}
+
+func queued(b *pgx.Batch) (sql string, args pgx.NamedArgs) {
+	q := b.QueuedQueries[0]
+	args, _ = q.Arguments[0].(pgx.NamedArgs)
+	return q.SQL, args
+}
+
+// SetLimitsByIndex is said before each of them.
+const SetLimitsByIndex = setLimitsByIndex

@@ -76,7 +76,7 @@ func TestReplicasRacingForKeysGiveEachOneOwner(t *testing.T) {
 								continue
 							}
 							owners[k].Add(1)
-							if _, err := l.Decide(t.Context(), claim.Payment.ID, payment.DeclineAndReverse(payment.WalletTimeout)); err != nil {
+							if _, err := l.Decide(t.Context(), claim.Payment, payment.DeclineAndReverse(payment.WalletTimeout)); err != nil {
 								t.Errorf("decide: %v", err)
 							}
 						}
@@ -180,7 +180,7 @@ func TestLateStatementKeepsItsConnection(t *testing.T) {
 		}
 		before := pool.Stat().NewConnsCount()
 		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-		_, err := l.Decide(ctx, claim.ID, payment.Approve("w-1"))
+		_, err := l.Decide(ctx, claim, payment.Approve("w-1"))
 		cancel()
 		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatalf("a decision that had to wait: %v, want the deadline", err)
@@ -196,7 +196,7 @@ func TestLateStatementKeepsItsConnection(t *testing.T) {
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if p, err := l.Decide(t.Context(), claim.ID, payment.Approve("w-1")); err != nil || p.State != payment.Approved {
+	if p, err := l.Decide(t.Context(), claim, payment.Approve("w-1")); err != nil || p.State != payment.Approved {
 		t.Errorf("afterwards: %s, %v", p.State, err)
 	}
 }
@@ -234,7 +234,7 @@ func TestLostCommitAnswerIsUnknownAndReplayConverges(t *testing.T) {
 	// are lost: what is to be lost is the answer to a commit.
 	warm := func(key payment.Key) {
 		t.Helper()
-		if _, err := l.Decide(t.Context(), claimed(t, l, key).ID, payment.DeclineAndReverse(payment.WalletTimeout)); err != nil {
+		if _, err := l.Decide(t.Context(), claimed(t, l, key), payment.DeclineAndReverse(payment.WalletTimeout)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -270,7 +270,7 @@ func TestLostCommitAnswerIsUnknownAndReplayConverges(t *testing.T) {
 	warm("second connection")
 	heard = proxy.loseAnswers()
 	go func() {
-		_, err := l.Decide(t.Context(), claim.Payment.ID, payment.DeclineAndReverse(payment.WalletTimeout))
+		_, err := l.Decide(t.Context(), claim.Payment, payment.DeclineAndReverse(payment.WalletTimeout))
 		result <- err
 	}()
 	until(t, heard, seen("till_reference = 'lost' AND state = 'DECLINED'"))
@@ -278,7 +278,7 @@ func TestLostCommitAnswerIsUnknownAndReplayConverges(t *testing.T) {
 	if err := <-result; err == nil {
 		t.Fatal("a decision whose commit was not answered is reported as stored")
 	}
-	stored, err := l.Decide(t.Context(), claim.Payment.ID, payment.Approve("w-1"))
+	stored, err := l.Decide(t.Context(), claim.Payment, payment.Approve("w-1"))
 	if err != nil || stored.State != payment.Declined {
 		t.Errorf("deciding again: %s, %v, want what was stored", stored.State, err)
 	}
@@ -298,7 +298,7 @@ func TestDeclineAndItsReversalAreStoredTogetherOrNotAtAll(t *testing.T) {
 
 	for name, write := range map[string]func() error{
 		"decide": func() error {
-			_, err := l.Decide(t.Context(), p.ID, payment.DeclineAndReverse(payment.WalletTimeout))
+			_, err := l.Decide(t.Context(), p, payment.DeclineAndReverse(payment.WalletTimeout))
 			return err
 		},
 		"met": func() error {
@@ -399,7 +399,7 @@ func TestNothingIsLeftInTheSession(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.Decide(ctx, claim.Payment.ID, payment.Approve("w-1")); err != nil {
+	if _, err := l.Decide(ctx, claim.Payment, payment.Approve("w-1")); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := l.Recover(ctx); err != nil {
@@ -458,6 +458,11 @@ func TestErrorsNameNoAccountAndNoKey(t *testing.T) {
 // open makes a ledger with a pool of its own, as a replica has.
 func open(tb testing.TB, url string, opts ledger.Options, horizon time.Duration) (*ledger.Ledger, *pgxpool.Pool) {
 	tb.Helper()
+	return openWith(tb, url, opts, ledger.Config{Horizon: horizon})
+}
+
+func openWith(tb testing.TB, url string, opts ledger.Options, config ledger.Config) (*ledger.Ledger, *pgxpool.Pool) {
+	tb.Helper()
 	if opts.MaxConns == 0 {
 		opts.MaxConns = 8
 	}
@@ -466,7 +471,7 @@ func open(tb testing.TB, url string, opts ledger.Options, horizon time.Duration)
 		tb.Fatal(err)
 	}
 	tb.Cleanup(pool.Close)
-	l, err := ledger.New(pool, ledger.Config{Horizon: horizon})
+	l, err := ledger.New(pool, config)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -46,7 +46,7 @@ func TestDatabaseRefusesWhatMustNeverBe(t *testing.T) {
 	l, _ := open(t, db.URL, ledger.Options{}, never)
 	flying := claimed(t, l, "in flight")
 	declined := claimed(t, l, "declined")
-	if _, err := l.Decide(t.Context(), declined.ID, payment.DeclineAndReverse(payment.WalletTimeout)); err != nil {
+	if _, err := l.Decide(t.Context(), declined, payment.DeclineAndReverse(payment.WalletTimeout)); err != nil {
 		t.Fatal(err)
 	}
 	hold, other := approved(t, l, payment.Hold, "hold"), approved(t, l, payment.Hold, "other")
@@ -165,7 +165,7 @@ func TestReversalIsStoredUnderItsDerivedKey(t *testing.T) {
 	db := pgtest.New(t)
 	l, _ := open(t, db.URL, ledger.Options{}, never)
 	p := claimed(t, l, "reversed")
-	if _, err := l.Decide(t.Context(), p.ID, payment.DeclineAndReverse(payment.WalletTimeout)); err != nil {
+	if _, err := l.Decide(t.Context(), p, payment.DeclineAndReverse(payment.WalletTimeout)); err != nil {
 		t.Fatal(err)
 	}
 	var stored, reference string
@@ -215,7 +215,7 @@ func TestDecidingStaysHeapOnly(t *testing.T) {
 		if n%4 == 0 {
 			d = payment.DeclineAndReverse(payment.WalletTimeout)
 		}
-		if _, err := l.Decide(t.Context(), claim.Payment.ID, d); err != nil {
+		if _, err := l.Decide(t.Context(), claim.Payment, d); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -140,6 +140,7 @@ func Catalogue() []Metric {
 		walletCalls, walletCallDuration, walletInFlight, breakerState, breakerTransitions,
 		followUpsOpen, followUpsOpenAmount, followUpsOpenAge, followUpsRead, followUpsEnded,
 		queueAttempts, queueRetries, queueRetryTokens, queueTakenOver, queueFenced, queueLateApplies, queueDuplicates,
+		ledgerTransactionDuration, ledgerTransactionWrites, ledgerTransactionsUndone,
 		buildInfo,
 	}
 }

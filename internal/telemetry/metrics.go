@@ -35,6 +35,7 @@ type Metrics struct {
 	breakerTransitions *prometheus.CounterVec
 
 	queueMetrics
+	ledgerMetrics
 
 	watched  atomic.Pointer[watched]
 	exposure exposure
@@ -62,6 +63,7 @@ func New(registry prometheus.Registerer, version, commit string) *Metrics {
 		breakerTransitions: counters(breakerTransitions),
 	}
 	m.queueMetrics = newQueueMetrics(registry)
+	m.ledgerMetrics = newLedgerMetrics(registry)
 	m.exposure.known = make(map[exposureLabels]bool)
 
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: buildInfo.Name, Help: buildInfo.Help}, buildInfo.Labels)
