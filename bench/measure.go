@@ -266,7 +266,7 @@ func (b *bench) load(ctx context.Context, s *stage, spec loadSpec) (r loadResult
 	for events := json.NewDecoder(reader); ; {
 		var e loadEvent
 		if err := events.Decode(&e); err != nil {
-			return r, u, errors.Join(fmt.Errorf("the load ended without a result (%w); run again with --logs to see why", err), ctx.Err())
+			return r, u, fmt.Errorf("the load ended without a result (%w); run again with --logs to see why", err)
 		}
 		switch e.Event {
 		case beginEvent:
