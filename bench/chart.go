@@ -74,7 +74,7 @@ func drawPanel(b *strings.Builder, r *results, ms int) {
 			x := left + float64(j)*width
 			fmt.Fprintf(b, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" class=\"v%d\"><title>%s, %s: %s/s</title></rect>\n",
 				x, y(got.Median), width-3, base-y(got.Median), j, variant, count(tills, "till"), withRange(got))
-			fmt.Fprintf(b, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\" font-size=\"10\">%s</text>\n", x+(width-3)/2, y(got.Median)-4, thousands(int(got.Median)))
+			fmt.Fprintf(b, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\" font-size=\"10\">%s</text>\n", x+(width-3)/2, y(got.Median)-4, significant(got.Median))
 		}
 		fmt.Fprintf(b, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%s</text>\n", left+group*0.4, base+20, count(tills, "till"))
 	}

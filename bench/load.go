@@ -138,7 +138,7 @@ type load struct {
 
 // newTill is one more.
 func (l *load) newTill() *till {
-	t := newTill(len(l.made), l.spec.Address, l.spec.Token, l.spec.Keys, l.spec.Deadline, l.end.Add(patience))
+	t := newTill(l.spec.Address, l.spec.Token, l.spec.Keys, l.spec.Deadline, l.end.Add(patience))
 	l.made = append(l.made, t)
 	return t
 }

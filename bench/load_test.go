@@ -106,7 +106,7 @@ func TestRefusalsAreToldApart(t *testing.T) {
 		w.Header().Set("Connection", "close")
 		w.WriteHeader(http.StatusServiceUnavailable)
 		_, _ = io.WriteString(w, `{"code":"OVERLOADED"}`)
-	}), loadSpec{Rate: 100, Tills: 50, Measure: 300 * time.Millisecond, Deadline: time.Second, LateAfter: []time.Duration{10 * time.Millisecond}})
+	}), loadSpec{Rate: 100, Tills: 50, Measure: 300 * time.Millisecond, Deadline: time.Second, LateAfter: []time.Duration{time.Nanosecond}})
 	if r.count(refused) != 15 || r.count(approved) != 15 || r.admitted() != 15 || r.Late[0] != 15 || r.Refusal.Count != 15 {
 		t.Errorf("%d refused (%d timed), %d approved, %d admitted, %d late: %v", r.count(refused), r.Refusal.Count, r.count(approved), r.admitted(), r.Late[0], r.Details)
 	}

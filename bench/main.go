@@ -40,7 +40,7 @@ func main() {
 	err := parser.Run(&order{ctx})
 	interrupted := ctx.Err() != nil
 	stop()
-	if err != nil && !(interrupted && errors.Is(err, context.Canceled)) {
+	if err != nil && (!interrupted || !errors.Is(err, context.Canceled)) {
 		fmt.Fprintf(os.Stderr, "bench: %v\n", err)
 	}
 	if err != nil {

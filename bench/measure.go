@@ -219,12 +219,17 @@ type usage struct{ from, until sample }
 
 // per is that for each of n, and what is not by decision.
 func (u usage) per(n int) map[string]float64 {
+	server, postgres := u.until.server-u.from.server, u.until.postgres-u.from.postgres
+	wallet, load := u.until.wallet-u.from.wallet, u.until.load-u.from.load
+	all := max(u.until.cores.all-u.from.cores.all, tick)
+	resting := u.until.cores.idle - u.from.cores.idle
 	return map[string]float64{
-		cpuServer:   per(microseconds(u.until.server-u.from.server), n),
-		cpuPostgres: per(microseconds(u.until.postgres-u.from.postgres), n),
-		cpuWallet:   per(microseconds(u.until.wallet-u.from.wallet), n),
-		cpuLoad:     per(microseconds(u.until.load-u.from.load), n),
-		idle:        float64(u.until.cores.idle-u.from.cores.idle) / float64(max(u.until.cores.all-u.from.cores.all, 1)),
+		cpuServer:   per(microseconds(server), n),
+		cpuPostgres: per(microseconds(postgres), n),
+		cpuWallet:   per(microseconds(wallet), n),
+		cpuLoad:     per(microseconds(load), n),
+		idle:        float64(resting) / float64(all),
+		others:      max(0, float64(all-resting-server-postgres-wallet-load)/float64(all)),
 		resident:    float64(u.until.memory.resident),
 		peak:        float64(u.until.memory.peak),
 	}
@@ -261,7 +266,7 @@ func (b *bench) load(ctx context.Context, s *stage, spec loadSpec) (r loadResult
 	for events := json.NewDecoder(reader); ; {
 		var e loadEvent
 		if err := events.Decode(&e); err != nil {
-			return r, u, errors.Join(fmt.Errorf("the load ended without a result (%w); run again with --logs to see why", err), ctx.Err())
+			return r, u, fmt.Errorf("the load ended without a result (%w); run again with --logs to see why", err)
 		}
 		switch e.Event {
 		case beginEvent:

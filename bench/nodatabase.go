@@ -36,7 +36,7 @@ func (f *forgetful) Claim(_ context.Context, req payment.Request) (payment.Claim
 		TillReference: req.TillReference, Metadata: req.Metadata, Reference: req.DeriveReference(),
 		State: payment.InFlight, CreatedAt: now,
 	}
-	binary.BigEndian.PutUint64(p.ID[:8], uint64(now.UnixMilli())<<16|7<<12) //nolint:gosec // after 1970
+	binary.BigEndian.PutUint64(p.ID[:8], uint64(now.UnixMilli())<<16|7<<12)
 	binary.BigEndian.PutUint64(p.ID[8:], 1<<63|f.ids.Add(1))
 	return payment.Claim{Status: payment.ClaimNew, Payment: p}, nil
 }

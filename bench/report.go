@@ -106,6 +106,10 @@ func render(r *results) string {
 	say("")
 	say("%s, %d cores, %s MB of memory, Linux %s, %s. PostgreSQL %s with %s. The disk takes %.2f ms (p99 %.2f) to make a page durable.",
 		m.CPU, m.Cores, thousands(int(m.MemoryMB)), m.Kernel, m.Go, m.PostgreSQL, strings.Join(m.Settings, ", "), m.SyncMS, m.SyncP99MS)
+	say("What is none of the measured processes, the kernel's own work included, used %s of the cores.", disturbance(r))
+	if m.SyncMS < implausibleSyncMS {
+		say("\n**That is not a disk: the database's files must be on one (`--data FOLDER`), or its commits cost nothing.**")
+	}
 	if !m.Grouping {
 		say("\n**Grouping cannot be turned off in this build: “grouping off” is the same server once more.**")
 	}
@@ -130,6 +134,22 @@ func render(r *results) string {
 	}
 	return strings.TrimRight(b.String(), "\n") + "\n"
 }
+
+// disturbance is how much of the machine others have used: at the median of all
+// measurements, and in the worst of them.
+func disturbance(r *results) string {
+	var parts []float64
+	for _, m := range r.measurements {
+		if part, there := m.Values[others]; there {
+			parts = append(parts, part)
+		}
+	}
+	s := over(parts)
+	return fmt.Sprintf("%s (at most %.0f %%)", percent(s), s.Max*100)
+}
+
+// implausibleSyncMS is less than any disk takes, and more than a RAM disk does.
+const implausibleSyncMS = 0.01
 
 func goalsTable(r *results) string {
 	rows := [][]string{{"", "floor", "goal", "measured", "lowest … highest", ""}}
@@ -223,10 +243,10 @@ func growthTable(r *results) string {
 			}
 		}
 	}
-	sizes := [][]string{{"relation", "keys", "rows", "MB"}}
+	sizes := [][]string{{"relation", "keys", "rows", "MB", "bytes per row"}}
 	for _, m := range r.measurements {
 		if m.Phase == phaseSize && m.Rows > 0 {
-			sizes = append(sizes, []string{"`" + m.Variant + "`", m.Keys, thousands(m.Rows), fmt.Sprintf("%.0f", m.Values[bytesOnDisk]*1e-6)})
+			sizes = append(sizes, []string{"`" + m.Variant + "`", m.Keys, thousands(m.Rows), fmt.Sprintf("%.0f", m.Values[bytesOnDisk]*1e-6), significant(m.Values[bytesOnDisk] / float64(m.Rows))})
 		}
 	}
 	if len(rows) == 1 {

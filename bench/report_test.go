@@ -106,7 +106,7 @@ func TestTheReportHoldsWhatWasMeasured(t *testing.T) {
 			t.Errorf("%q is not in the report", want)
 		}
 	}
-	for _, not := range []string{"cannot be turned off", "What failed", "NaN", "Inf"} {
+	for _, not := range []string{"cannot be turned off", "not a disk", "What failed", "NaN", "Inf"} {
 		if strings.Contains(text, not) {
 			t.Errorf("%q is in the report", not)
 		}
@@ -120,11 +120,11 @@ func TestTheReportHoldsWhatWasMeasured(t *testing.T) {
 		columns = n
 	}
 
-	r.machine.Grouping = false
+	r.machine.Grouping, r.machine.SyncMS = false, 0.0004
 	r.measurements[len(r.measurements)-1].Values[failures] = 3
 	r.measurements[len(r.measurements)-1].Details = map[string]int{"503 OVERLOADED": 3}
-	if text = render(r); !strings.Contains(text, "cannot be turned off") || !strings.Contains(text, "3 × 503 OVERLOADED") {
-		t.Errorf("nothing is said of a build without grouping, or of what failed:\n%s", text)
+	if text = render(r); !strings.Contains(text, "cannot be turned off") || !strings.Contains(text, "not a disk") || !strings.Contains(text, "3 × 503 OVERLOADED") {
+		t.Errorf("nothing is said of a build without grouping, of a RAM disk, or of what failed:\n%s", text)
 	}
 }
 

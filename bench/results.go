@@ -41,6 +41,7 @@ const (
 	cpuWallet      = "cpu_wallet_us"
 	cpuLoad        = "cpu_load_us"
 	idle           = "idle"      // part of all cores' time
+	others         = "others"    // the same, of what is none of the processes above
 	walBytes       = "wal_bytes" // per decision
 	fsyncs         = "fsyncs"    // per decision
 	resident       = "resident_bytes"

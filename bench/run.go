@@ -107,7 +107,8 @@ func run(ctx context.Context, root string, o options, r *results, data, logs str
 		b.progress.begin()
 		m, err := b.measure(ctx, s.point)
 		if err != nil {
-			return fmt.Errorf("%s: %w", s.point, err)
+			// A run that is stopped ends with whatever its processes' end broke first.
+			return fmt.Errorf("%s: %w", s.point, errors.Join(err, ctx.Err()))
 		}
 		if err := r.add(m); err != nil {
 			return err

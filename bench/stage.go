@@ -37,8 +37,8 @@ type stage struct {
 }
 
 // set starts the wallet and the server of p, on its database. The stage is to be struck.
-func (b *bench) set(ctx context.Context, p point) (s *stage, err error) {
-	s = &stage{w: b.world}
+func (b *bench) set(ctx context.Context, p point) (_ *stage, err error) {
+	s := &stage{w: b.world}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.strike(ctx))

@@ -12,4 +12,4 @@ func childAttributes() *syscall.SysProcAttr {
 }
 
 // syncData is what PostgreSQL does to its WAL on Linux.
-func syncData(f *os.File) error { return syscall.Fdatasync(int(f.Fd())) } //nolint:gosec // a descriptor is small
+func syncData(f *os.File) error { return syscall.Fdatasync(int(f.Fd())) }

@@ -37,7 +37,7 @@ func (o outcome) String() string {
 }
 
 // till is one connection and the one request that is sent over it again and again,
-// with another key and amount each time. It does as little as can be done, because
+// with another key, account and amount each time. It does as little as can be done, because
 // it runs on the cores of those whom it measures: no HTTP library, one write and
 // normally one read for each request, nothing allocated.
 type till struct {
@@ -49,40 +49,43 @@ type till struct {
 	random  *rand.Rand
 	log     tillLog
 
-	request                []byte
-	key, reference, amount []byte // parts of request
-	answer                 []byte // what has been read, and room for more
+	request                         []byte
+	key, reference, account, amount []byte // parts of request
+	answer                          []byte // what has been read, and room for more
 }
 
 const (
 	keyLength = 36
-	// The amounts are small because every till has one account, which the simulated
-	// wallet opens with 100,000,000 minor units.
-	leastAmount, amounts = 100, 900
-	noKey                = "00000000-0000-0000-0000-000000000000"
-	anyAmount            = "000"
+	// The simulated wallet opens an account with 100,000,000 minor units: a thousand of
+	// them last for some hundred million debits.
+	leastAccount, accounts = 1000, 1000
+	leastAmount, amounts   = 100, 900
+	noKey                  = "00000000-0000-0000-0000-000000000000"
+	anyAccount             = "till-0000"
+	anyAmount              = "000"
 )
 
-// newTill makes the n-th till, without its connection. deadline is what it sends as
+// newTill makes a till, without its connection. deadline is what it sends as
 // Request-Deadline-Ms, 0 for none.
-func newTill(n int, address, token, keys string, deadline time.Duration, limit time.Time) *till {
-	body := fmt.Sprintf(`{"account":"bench-%05d","amount":%s,"currency":"EUR","reference":%q}`, n, anyAmount, noKey)
+func newTill(address, token, keys string, deadline time.Duration, limit time.Time) *till {
+	body := fmt.Sprintf(`{"account":%q,"amount":%s,"currency":"EUR","reference":%q}`, anyAccount, anyAmount, noKey)
 	wait := ""
 	if deadline > 0 {
 		wait = fmt.Sprintf("Request-Deadline-Ms: %d\r\n", deadline.Milliseconds())
 	}
 	t := &till{
 		address: address, limit: limit, keys: keys,
-		random: rand.New(rand.NewPCG(rand.Uint64(), uint64(n))), //nolint:gosec // keys that nobody has to guess
+		random: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())), //nolint:gosec // keys that nobody has to guess
 		request: fmt.Appendf(nil, "POST /debits HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\n"+
 			"Idempotency-Key: %s\r\n%sContent-Length: %d\r\n\r\n%s", address, token, noKey, wait, len(body), body),
 		answer: make([]byte, 0, 4<<10), log: tillLog{details: make(map[string]int)},
 	}
 	key := bytes.Index(t.request, []byte(noKey))
 	reference := bytes.LastIndex(t.request, []byte(noKey))
+	account := bytes.LastIndex(t.request, []byte(anyAccount))
 	amount := bytes.LastIndex(t.request, []byte(anyAmount+","))
 	t.key, t.reference = t.request[key:key+keyLength], t.request[reference:reference+keyLength]
-	t.amount = t.request[amount : amount+len(anyAmount)]
+	t.account, t.amount = t.request[account:account+len(anyAccount)], t.request[amount:amount+len(anyAmount)]
 	return t
 }
 
@@ -114,7 +117,7 @@ func (t *till) disconnect() {
 	}
 }
 
-// next puts another key and amount into the request.
+// next puts another key, account and amount into the request.
 func (t *till) next() {
 	var id [16]byte
 	binary.BigEndian.PutUint64(id[:8], t.random.Uint64())
@@ -123,7 +126,7 @@ func (t *till) next() {
 	if t.keys == orderedKeys {
 		version = 7
 		var ms [8]byte
-		binary.BigEndian.PutUint64(ms[:], uint64(time.Now().UnixMilli())) //nolint:gosec // after 1970
+		binary.BigEndian.PutUint64(ms[:], uint64(time.Now().UnixMilli()))
 		copy(id[:6], ms[2:])
 	}
 	id[6], id[8] = id[6]&0x0f|version<<4, id[8]&0x3f|0x80
@@ -133,6 +136,7 @@ func (t *till) next() {
 	hex.Encode(t.key[19:23], id[8:10])
 	hex.Encode(t.key[24:36], id[10:16])
 	copy(t.reference, t.key)
+	strconv.AppendInt(t.account[:len(anyAccount)-4], leastAccount+t.random.Int64N(accounts), 10)
 	strconv.AppendInt(t.amount[:0], leastAmount+t.random.Int64N(amounts), 10)
 }
 
@@ -172,20 +176,19 @@ var errFraming = errors.New("an answer without a length")
 // read reads one answer. Its parts are good until the next one.
 func (t *till) read() (head, body []byte, err error) {
 	t.answer = t.answer[:0]
-	length := -1
+	whole := -1 // its length, once that is known
 	for {
-		if length < 0 {
-			if end := bytes.Index(t.answer, []byte("\r\n\r\n")); end >= 0 {
-				head, length = t.answer[:end+2], 0
-				text, ok := field(head, []byte("\r\nContent-Length: "))
-				if length, err = strconv.Atoi(string(text)); !ok || err != nil || length < 0 {
-					return nil, nil, errFraming
-				}
-				length += len(head) + 2
+		if end := bytes.Index(t.answer, []byte("\r\n\r\n")); whole < 0 && end >= 0 {
+			head = t.answer[:end+2]
+			text, told := field(head, []byte("\r\nContent-Length: "))
+			length, err := strconv.Atoi(string(text))
+			if !told || err != nil || length < 0 {
+				return nil, nil, errFraming
 			}
+			whole = end + 4 + length
 		}
-		if length >= 0 && len(t.answer) >= length {
-			return head, t.answer[len(head)+2 : length], nil
+		if whole >= 0 && len(t.answer) >= whole {
+			return head, t.answer[len(head)+2 : whole], nil
 		}
 		if len(t.answer) == cap(t.answer) {
 			return nil, nil, errors.New("an answer of more than 4 KiB")

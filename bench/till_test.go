@@ -20,9 +20,9 @@ import (
 func TestATillSendsWhatATillSends(t *testing.T) {
 	t.Parallel()
 	for keys, version := range map[string]uuid.Version{orderedKeys: 7, randomKeys: 4} {
-		till := newTill(3, "127.0.0.1:8080", token, keys, 3*time.Second, time.Time{})
+		till := newTill("127.0.0.1:8080", token, keys, 3*time.Second, time.Time{})
 		seen := map[string]bool{}
-		amounts := map[string]bool{}
+		amounts, accounts := map[string]bool{}, map[string]bool{}
 		for range 1000 {
 			till.next()
 			r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(till.request)))
@@ -41,14 +41,14 @@ func TestATillSendsWhatATillSends(t *testing.T) {
 			if timed := payment.Key(key).Hash()[0] != 0 || payment.Key(key).Hash()[1] != 0; timed != (keys == orderedKeys) {
 				t.Fatalf("%s keys: the ledger takes the time of %q: %v", keys, key, timed)
 			}
-			want := `{"account":"bench-00003","amount":` + string(till.amount) + `,"currency":"EUR","reference":"` + key + `"}`
+			want := `{"account":"` + string(till.account) + `","amount":` + string(till.amount) + `,"currency":"EUR","reference":"` + key + `"}`
 			if string(body) != want || r.Header.Get("Request-Deadline-Ms") != "3000" || r.Header.Get("Authorization") != "Bearer "+token {
 				t.Fatalf("%v %s, want %s", r.Header, body, want)
 			}
-			seen[key], amounts[string(till.amount)] = true, true
+			seen[key], amounts[string(till.amount)], accounts[string(till.account)] = true, true, true
 		}
-		if len(seen) != 1000 || len(amounts) < 100 {
-			t.Errorf("%s keys: %d keys and %d amounts in 1,000 requests", keys, len(seen), len(amounts))
+		if len(seen) != 1000 || len(amounts) < 100 || len(accounts) < 100 || !strings.HasPrefix(string(till.account), "till-") {
+			t.Errorf("%s keys: %d keys, %d amounts and %d accounts in 1,000 requests", keys, len(seen), len(amounts), len(accounts))
 		}
 	}
 }
@@ -57,7 +57,7 @@ func TestATillSendsWhatATillSends(t *testing.T) {
 // other figure would show.
 func TestOnlyAnApprovalOfWhatWasAskedIsOne(t *testing.T) {
 	t.Parallel()
-	till := newTill(0, "127.0.0.1:8080", token, orderedKeys, 0, time.Time{})
+	till := newTill("127.0.0.1:8080", token, orderedKeys, 0, time.Time{})
 	till.next()
 	copy(till.amount, "250")
 	key := string(till.key)
@@ -91,7 +91,7 @@ func TestAnAnswerIsReadInWhateverPieces(t *testing.T) {
 	t.Parallel()
 	const whole = "HTTP/1.1 201 Created\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{\"a\":\"b\"}"
 	for piece := 1; piece <= len(whole); piece++ {
-		till := newTill(0, "", token, orderedKeys, 0, time.Time{})
+		till := newTill("", token, orderedKeys, 0, time.Time{})
 		ours, theirs := net.Pipe()
 		till.conn = ours
 		go func() {
@@ -111,7 +111,7 @@ func TestAnAnswerIsReadInWhateverPieces(t *testing.T) {
 		"cut off":          whole[:len(whole)-1],
 		"too long":         "HTTP/1.1 201 Created\r\nContent-Length: 10000\r\n\r\n" + strings.Repeat("x", 10000),
 	} {
-		till := newTill(0, "", token, orderedKeys, 0, time.Time{})
+		till := newTill("", token, orderedKeys, 0, time.Time{})
 		ours, theirs := net.Pipe()
 		till.conn = ours
 		go func() {

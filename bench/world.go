@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/url"
 	"os"
 	"os/exec"
@@ -39,7 +40,7 @@ const groupCommit = "SAFELEDGER_DATABASE_GROUP_COMMIT"
 const template = "bench_template"
 
 // token is what the tills show. It opens a service that lives for a few seconds.
-const token = "token-of-the-bench-tills" //nolint:gosec // see above
+const token = "token-of-the-bench-tills"
 
 // world is what all measurements of a run share: the programs, one database server,
 // and a folder.
@@ -59,6 +60,7 @@ type world struct {
 // data is the folder under which its files are made; their disk is what is measured.
 func newWorld(ctx context.Context, root, data, logs string) (_ *world, err error) {
 	sweep()
+	log := telemetry.NewLogger(os.Stderr, slog.LevelWarn)
 	w := &world{logs: logs}
 	defer func() {
 		if err != nil {
@@ -72,7 +74,7 @@ func newWorld(ctx context.Context, root, data, logs string) (_ *world, err error
 		return nil, err
 	}
 	w.programs = filepath.Join(w.dir, "bin") + string(filepath.Separator)
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", w.programs, "./cmd/safeledger", "./cmd/walletsim", "./bench")
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", w.programs, "./cmd/safeledger", "./cmd/walletsim", "./bench") //nolint:gosec // into a folder of ours
 	build.Dir = root
 	if out, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("build the programs: %w: %s", err, out)
@@ -81,7 +83,7 @@ func newWorld(ctx context.Context, root, data, logs string) (_ *world, err error
 	if err := os.WriteFile(w.callers(), []byte(content), 0o600); err != nil {
 		return nil, err
 	}
-	options := devstack.Options{TempPrefix: ownPrefix(), Settings: settings(), Log: telemetry.NewLogger(os.Stderr, nil)}
+	options := devstack.Options{TempPrefix: ownPrefix(), Settings: settings(), Log: log}
 	if data != "" {
 		options.Dir = filepath.Join(data, fmt.Sprintf("postgres-%d", os.Getpid()))
 	}
@@ -94,7 +96,7 @@ func newWorld(ctx context.Context, root, data, logs string) (_ *world, err error
 	if _, err := w.admin.Exec(ctx, "CREATE DATABASE "+template); err != nil {
 		return nil, err
 	}
-	return w, ledger.Migrate(ctx, w.url(template), telemetry.NewLogger(os.Stderr, nil))
+	return w, ledger.Migrate(ctx, w.url(template), log)
 }
 
 // tempPrefix begins the names of all our folders for temporary files; the process id follows.
