@@ -123,6 +123,9 @@ const (
 	// gatherFor is how long the first worker that becomes free waits for others, so
 	// that a saturated replica leases by the batch and not one by one.
 	gatherFor = 5 * time.Millisecond
+	// handsPerWorker bounds what is leased and not yet settled: an attempt for each worker,
+	// and another whose end is being written.
+	handsPerWorker = 2
 	// storeLimit bounds a statement of the queue's own. Nobody waits for it but a
 	// drain, which has room for it beside an attempt; a settlement that is lost costs
 	// a lookup.
@@ -154,7 +157,8 @@ type Queue struct {
 
 	nudged  chan struct{} // there may be work
 	free    chan struct{} // a token per worker that is free
-	freed   chan struct{} // a worker has become free
+	hands   chan struct{} // a token per lease that may be taken besides those whose end is not written yet
+	freed   chan struct{} // one of either has come back
 	running sync.WaitGroup
 }
 
@@ -174,10 +178,14 @@ func New(l ledger, w wallet, cfg Config) (*Queue, error) {
 		lookups: rate.NewLimiter(rate.Limit(cfg.LookupsPerSecond), max(1, int(time.Duration(cfg.LookupsPerSecond)*busyPoll/time.Second))),
 		nudged:  make(chan struct{}, 1),
 		free:    make(chan struct{}, cfg.Workers),
+		hands:   make(chan struct{}, handsPerWorker*cfg.Workers),
 		freed:   make(chan struct{}, 1),
 	}
-	for range cfg.Workers {
+	for range cap(q.free) {
 		q.free <- struct{}{}
+	}
+	for range cap(q.hands) {
+		q.hands <- struct{}{}
 	}
 	return q, nil
 }
@@ -203,7 +211,7 @@ func poke(c chan struct{}) {
 func (q *Queue) Run(ctx context.Context) {
 	defer q.running.Wait()
 	for ctx.Err() == nil {
-		if len(q.free) == 0 {
+		if q.able() == 0 {
 			q.gather(ctx)
 			continue
 		}
@@ -211,11 +219,14 @@ func (q *Queue) Run(ctx context.Context) {
 	}
 }
 
+// able is how many attempts could begin now.
+func (q *Queue) able() int { return min(len(q.free), len(q.hands)) }
+
 // gather waits for a worker to become free, and a moment longer for some more.
 func (q *Queue) gather(ctx context.Context) {
 	enough := max(1, cap(q.free)/4)
 	var moment <-chan time.Time
-	for len(q.free) < enough {
+	for q.able() < enough {
 		select {
 		case <-ctx.Done():
 			return
@@ -259,7 +270,7 @@ func (q *Queue) rest(ctx context.Context, p pace) {
 
 // fill leases work for the workers that are free and starts it.
 func (q *Queue) fill(ctx context.Context) pace {
-	order := q.order(len(q.free))
+	order := q.order(q.able())
 	begun := time.Now()
 	// A lease that has been asked for is waited for even when we are told to stop:
 	// otherwise its rows would be nobody's until it runs out.
@@ -293,6 +304,7 @@ func (q *Queue) fill(ctx context.Context) pace {
 			q.log.WarnContext(ctx, "work is taken over from a worker that never reported", "id", w.ID, "kind", w.Kind)
 		}
 		<-q.free
+		<-q.hands
 		q.running.Add(1)
 		go q.work(context.WithoutCancel(ctx), a)
 	}
@@ -338,15 +350,19 @@ func (q *Queue) sawBreaker(now time.Time) {
 	q.budget.broken()
 }
 
-// work makes one attempt and writes down how it ended.
+// work makes one attempt and writes down how it ended. The worker is free for another
+// when the wallet has answered: the next are leased, and sent, while this end waits for
+// the disk with others'.
 func (q *Queue) work(ctx context.Context, a *attempt) {
 	defer func() {
-		q.free <- struct{}{}
+		q.hands <- struct{}{}
 		poke(q.freed)
 		q.running.Done()
 	}()
 	crashpoint.Here(crashpoint.WorkerAfterLease)
 	s := a.perform(ctx)
+	q.free <- struct{}{}
+	poke(q.freed)
 	crashpoint.Here(crashpoint.WorkerBeforeSettle)
 
 	ctx, cancel := context.WithTimeout(ctx, storeLimit)
