@@ -148,7 +148,7 @@ var residuals = []residual{ //nolint:gochecknoglobals // a table
 	{
 		"a credit is applied twice",
 		"credits", func(c *configuration) { c.walletForgets = true },
-		"the wallet never forgets a reference", noMoreBackThanTaken, "docs/topologies.md",
+		"the wallet never forgets a reference", noMoreBackThanTaken, "docs/adr/0014-leases-and-fences.md",
 	},
 	{
 		"a credit that is settled as not applied lands",
