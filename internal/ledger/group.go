@@ -21,13 +21,14 @@ import (
 // have left nothing, and each caller tries his part alone. When the answer is lost
 // it is not known, for none of them, and each is told so.
 const (
-	// groupMost bounds one shared transaction, and with it the locks that it holds and
-	// the time that the first in it waits for the last.
-	groupMost = 512
+	// groupMost bounds one shared transaction, and with it the locks that it holds, the
+	// time that the first in it waits for the last, and the wave of wallet calls that
+	// its claims are followed by: not more at once than the wallet's bulkhead lets in.
+	groupMost = 256
 	// groupWaiting bounds those who wait. There is one write at a time for each request,
 	// so GATE_MAX_IN_FLIGHT and QUEUE_WORKERS bound them as well; this is for the
 	// day on which neither does.
-	groupWaiting = 16 * groupMost
+	groupWaiting = 32 * groupMost
 	// groupPatience is how long a transaction counts as being on its way. One that
 	// takes longer is stuck (a connection that hangs, a disk that stalls), and must not
 	// be what all others wait for.

@@ -80,8 +80,15 @@ func (l *Ledger) Claim(ctx context.Context, req payment.Request) (payment.Claim,
 	if err != nil {
 		return payment.Claim{}, fmt.Errorf("claim a key: write the metadata: %w", err)
 	}
-	err = l.store(ctx, writes{claims: []*claiming{c}})
-	twin := code(err) == lockNotAvailable
+	w := writes{claims: []*claiming{c}}
+	err = l.store(ctx, w)
+	twin := waitedForTwin(err)
+	if !twin && code(err) == lockNotAvailable {
+		// Some other lock was in the way, of the table or of its end, where all insert: our
+		// own trouble, which is waited for as long as the till waits.
+		w.patient = true
+		err = l.write(ctx, w)
+	}
 	if err != nil && !twin {
 		return payment.Claim{}, fmt.Errorf("claim a key: %w", err)
 	}

@@ -135,8 +135,52 @@ func TestDuplicateDoesNotWaitForAnUncommittedTwin(t *testing.T) {
 	}
 }
 
-// "In flight" is a fact about a key. A table that is locked is our own trouble, and
-// must not be told as somebody else's request.
+// "In flight" is a fact about a key. A lock on the table that lets reads through, or on
+// the end of it, where all insert, is our own trouble: a fresh key must not be told as
+// somebody else's request, but claimed when the lock is gone.
+func TestALockThatIsNoTwinsIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	l, _ := open(t, db.URL, ledger.Options{MaxConns: 1}, never)
+	claimed(t, l, "so that the connection knows its statements")
+	tx := begin(t, db)
+	if _, err := tx.Exec(t.Context(), "LOCK TABLE public.payments IN SHARE MODE"); err != nil {
+		t.Fatal(err)
+	}
+	watch := db.Connect(t)
+	type result struct {
+		claim payment.Claim
+		err   error
+	}
+	answer := make(chan result, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		claim, err := l.Claim(ctx, ledgertest.Request("fresh"))
+		answer <- result{claim, err}
+	}()
+	// It gives up after 50 ms, because of those who may share its transaction, and waits
+	// for longer when it is alone.
+	for waited := false; !waited; {
+		if err := watch.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_locks
+WHERE relation = 'public.payments'::regclass AND NOT granted AND waitstart < clock_timestamp() - interval '75 ms')`).Scan(&waited); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case r := <-answer:
+			t.Fatalf("claimed as %d through the lock, %v", r.claim.Status, r.err)
+		default:
+		}
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if r := <-answer; r.err != nil || r.claim.Status != payment.ClaimNew {
+		t.Errorf("when the lock was gone: status %d, %v, want the key", r.claim.Status, r.err)
+	}
+}
+
+// A table that is locked altogether is no twin either.
 func TestLockedTableIsNotATwin(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)

@@ -158,6 +158,15 @@ func classify(err error) error {
 	return err
 }
 
+// waitedForTwin reports whether err is a claim that gave up waiting for the insert of the
+// same key by somebody who has not committed. Only the wait for another transaction's row
+// says where it was ("while inserting index tuple …", in the server's language); one for
+// a table or for the place where it grows does not.
+func waitedForTwin(err error) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && pg.Code == lockNotAvailable && pg.Where != ""
+}
+
 // code is the SQLSTATE of err, "" if it did not come from the server.
 func code(err error) string {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {

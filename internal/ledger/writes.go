@@ -30,6 +30,7 @@ type writes struct {
 	claims      []*claiming
 	decisions   []*deciding
 	settlements []*settling
+	patient     bool // no limit but the deadline to how long a lock is waited for
 }
 
 // claiming is a claim, and its answer.
@@ -174,7 +175,7 @@ func (l *Ledger) write(ctx context.Context, w writes) error {
 			queueSettlements(b, w.settlements)
 		}
 	}}
-	if len(w.claims) > 0 || w.count() > 1 {
+	if !w.patient && (len(w.claims) > 0 || w.count() > 1) {
 		// A twin whose insert is not committed, or somebody who holds one of the rows: the
 		// others must not wait for that.
 		t.lockWait = lockPatience
