@@ -14,6 +14,9 @@ import (
 const (
 	LeaseStatement     = lease
 	ExposuresStatement = exposures
+	ClaimedStatement   = claimed
+	SweepStatement     = oldestUndecided
+	ThinStatement      = thin
 )
 
 // LeaseArgs are what Lease asks the statement with.
@@ -51,6 +54,20 @@ func SettleStatement(ids []uuid.UUID) (sql string, args pgx.NamedArgs) {
 	var b pgx.Batch
 	queueSettlements(&b, settlements)
 	return queued(&b)
+}
+
+// ClaimStatement is what claims run.
+func ClaimStatement(requests []payment.Request) (sql string, args pgx.NamedArgs, err error) {
+	claims := make([]*claiming, len(requests))
+	for i, req := range requests {
+		if claims[i], err = newClaiming(req); err != nil {
+			return "", nil, err
+		}
+	}
+	var b pgx.Batch
+	queueClaims(&b, claims)
+	sql, args = queued(&b)
+	return sql, args, nil
 }
 
 func queued(b *pgx.Batch) (sql string, args pgx.NamedArgs) {
