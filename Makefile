@@ -13,7 +13,8 @@ GENERATED := '*.gen.go' docs/configuration.md docs/metrics.md
 limited = $(if $(shell command -v timeout),timeout --kill-after=10s $(1))
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
-LDFLAGS := -X main.version=$(VERSION)
+COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
+LDFLAGS := -X main.version=$(VERSION) -X main.revision=$(COMMIT)
 
 .PHONY: help
 help: ## list the targets
