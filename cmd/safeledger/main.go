@@ -15,8 +15,10 @@ import (
 	"runtime/debug"
 	"strconv"
 	"syscall"
+	_ "time/tzdata" // the image holds nothing but this program: TZ must work without a system
 
 	"github.com/alecthomas/kong"
+	_ "golang.org/x/crypto/x509roots/fallback" // nor has it CA roots; those of a system, or mounted, come first
 
 	"github.com/safeledger/safeledger/internal/config"
 	"github.com/safeledger/safeledger/internal/ops"
