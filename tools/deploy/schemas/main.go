@@ -65,7 +65,7 @@ func builtIn() []kind {
 
 func custom() map[string][]kind {
 	return map[string][]kind{
-		operator + "/example/prometheus-operator-crd/monitoring.coreos.com_servicemonitors.yaml":  {{"monitoring.coreos.com", "v1", "ServiceMonitor"}},
+		operator + "/example/prometheus-operator-crd/monitoring.coreos.com_servicemonitors.yaml": {{"monitoring.coreos.com", "v1", "ServiceMonitor"}},
 		operator + "/example/prometheus-operator-crd/monitoring.coreos.com_prometheusrules.yaml": {{"monitoring.coreos.com", "v1", "PrometheusRule"}},
 		istio + "/kubernetes/customresourcedefinitions.gen.yaml": {
 			{"networking.istio.io", "v1", "VirtualService"},
