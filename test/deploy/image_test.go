@@ -324,7 +324,7 @@ func TestTheDockerfileDescribesTheSameImages(t *testing.T) {
 			t.Errorf("the flag %q is not in both", flag)
 		}
 	}
-	for _, setting := range strings.Fields(build["ENV"]) {
+	for setting := range strings.FieldsSeq(build["ENV"]) {
 		if !strings.Contains(string(builder), `"`+setting+`"`) {
 			t.Errorf("%s is in the Dockerfile and not in the builder", setting)
 		}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -30,9 +31,11 @@ func TestTheReleaseBeforeRunsOnTodaysSchema(t *testing.T) {
 	t.Parallel()
 	program := buildReleaseBefore(t)
 	w := newWorld(t)
-	before := w.start(program, hurried...)
+	// Of the budget the wallet gets as much as the rules allow: this is not about speed.
+	patient := append(slices.Clone(hurried), "BUDGET_DECISION_CALL=1800ms")
+	before := w.start(program, patient...)
 	before.log.await(t, before.exited, "schema is newer than this release")
-	today := w.start(plain, hurried...)
+	today := w.start(plain, patient...)
 
 	for name, pair := range map[string][2]*replica{"before": {before, today}, "today": {today, before}} {
 		first, other := pair[0], pair[1]
@@ -69,7 +72,7 @@ func TestTheReleaseBeforeRunsOnTodaysSchema(t *testing.T) {
 		}
 	}
 	end(before)
-	again := w.start(program, hurried...) // a crash, a node that is drained, or a rollback
+	again := w.start(program, patient...) // a crash, a node that is drained, or a rollback
 	if replay := again.mustDebit("key-of-the-debit-today", "ANNA"); replay.status != http.StatusCreated {
 		t.Errorf("after a restart: %d %s", replay.status, replay.body)
 	}
