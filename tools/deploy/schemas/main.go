@@ -183,7 +183,7 @@ func readDefinitions(source string) (map[string]schema, error) {
 		return nil, err
 	}
 	all := map[string]schema{}
-	for _, part := range bytes.Split(content, []byte("\n---\n")) {
+	for part := range bytes.SplitSeq(content, []byte("\n---\n")) {
 		var document struct {
 			Kind string `json:"kind"`
 			Spec struct {
