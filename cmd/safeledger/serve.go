@@ -397,7 +397,7 @@ func (s *service) open(ctx context.Context) error {
 		case err == nil:
 		case errors.Is(err, ledger.ErrSchemaNew):
 			s.log.WarnContext(ctx, "schema is newer than this release", "error", err)
-		case errors.Is(err, ledger.ErrSchemaOld), errors.Is(err, ledger.ErrNotDurable):
+		case errors.Is(err, ledger.ErrSchemaOld), errors.Is(err, ledger.ErrSchemaTooNew), errors.Is(err, ledger.ErrNotDurable):
 			return err
 		default:
 			s.log.ErrorContext(ctx, "schema cannot be checked, not ready", "error", err)
