@@ -4,8 +4,8 @@
 package refusals
 
 import (
+	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -227,21 +227,20 @@ type handled struct {
 type lines struct{ begun, refused bool }
 
 func (h *handled) Write(line []byte) (int, error) {
-	var l struct {
-		Msg   string `json:"msg"`
-		Trace string `json:"trace_id"`
+	var counted map[string]int
+	switch {
+	case bytes.Contains(line, []byte(`"msg":"request begun"`)):
+		counted = h.begun
+	case bytes.Contains(line, []byte(`"msg":"request refused"`)):
+		counted = h.refused
+	default:
+		return len(line), nil
 	}
-	if err := json.Unmarshal(line, &l); err != nil {
-		return 0, err
-	}
+	_, behind, _ := bytes.Cut(line, []byte(`"trace_id":"`))
+	id, _, _ := bytes.Cut(behind, []byte(`"`))
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	switch l.Msg {
-	case "request begun":
-		h.begun[l.Trace]++
-	case "request refused":
-		h.refused[l.Trace]++
-	}
+	counted[string(id)]++
 	return len(line), nil
 }
 
