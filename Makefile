@@ -13,7 +13,8 @@ GENERATED := '*.gen.go' docs/configuration.md docs/metrics.md
 limited = $(if $(shell command -v timeout),timeout --kill-after=10s $(1))
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
-LDFLAGS := -X main.version=$(VERSION)
+COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
+LDFLAGS := -X main.version=$(VERSION) -X main.revision=$(COMMIT)
 
 .PHONY: help
 help: ## list the targets
@@ -52,10 +53,12 @@ format: ## format the Go code
 check-vet:
 	@$(call limited,10m) go vet ./...
 	@$(call limited,5m) go vet -tags crashpoints,topologies ./cmd/... ./internal/crashpoint/... ./test/e2e/...
+	@$(call limited,5m) go vet -C tools/deploy ./...
 
 .PHONY: check-staticcheck
 check-staticcheck:
 	@$(call limited,10m) $(TOOL) staticcheck ./...
+	@cd tools/deploy && $(call limited,10m) go tool -modfile=../go.mod staticcheck ./...
 
 .PHONY: generate
 generate: ## regenerate what is generated: types from api/openapi.yaml, tables in docs/
@@ -72,6 +75,21 @@ check-generated:
 	  echo "generated code was not up to date; make generate has just rewritten it:"; \
 	  diff <(echo "$$before") <(echo "$$after"); exit 1; \
 	fi
+
+# The images' time is the commit's: the same commit is the same image.
+ARCH ?= $(shell go env GOARCH)
+.PHONY: image
+image: ## the images without a container engine, reproducible: bin/image/safeledger.tar and walletsim.tar (ARCH=arm64 …)
+	@$(call limited,10m) go run -C tools/deploy ./image -root '$(CURDIR)' -out '$(CURDIR)/bin/image' -arch '$(ARCH)' \
+	  -version '$(VERSION)' -revision '$(COMMIT)' -epoch "$$(git log -1 --format=%ct 2>/dev/null || echo 0)"
+
+.PHONY: verify-deploy
+verify-deploy: require-postgres ## the manifests against Kubernetes' schemas, our rules and the images that they run
+	@$(call limited,10m) go test -count=1 -timeout 8m ./test/deploy
+
+.PHONY: schemas
+schemas: ## make deploy/schemas anew (fetches Kubernetes' sources)
+	@go run -C tools/deploy ./schemas -out '$(CURDIR)/deploy/schemas'
 
 # BENCH are more options, see `go run ./bench --help`: make bench BENCH='--phases rates --tills 256'.
 .PHONY: bench

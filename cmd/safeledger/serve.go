@@ -251,7 +251,7 @@ func (s *service) openTills(ctx context.Context) (err error) {
 		MaxAmount: cfg.MaxAmount, HoldsSupported: cfg.Wallet.Version == config.WalletV2, ReadTimeout: cfg.Budget.Server,
 		Log: s.log, Observer: s.metrics,
 	})
-	s.tillsServer = newServer(s.gate.Handler(handler), cfg.Budget.Server+writeMargin, s.log)
+	s.tillsServer = newServer(telemetry.Traced(s.gate.Handler(handler)), cfg.Budget.Server+writeMargin, s.log)
 	s.tills, err = s.listen(ctx, "HTTP_ADDR", cfg.HTTPAddr)
 	return err
 }
@@ -397,7 +397,7 @@ func (s *service) open(ctx context.Context) error {
 		case err == nil:
 		case errors.Is(err, ledger.ErrSchemaNew):
 			s.log.WarnContext(ctx, "schema is newer than this release", "error", err)
-		case errors.Is(err, ledger.ErrSchemaOld), errors.Is(err, ledger.ErrNotDurable):
+		case errors.Is(err, ledger.ErrSchemaOld), errors.Is(err, ledger.ErrSchemaTooNew), errors.Is(err, ledger.ErrNotDurable):
 			return err
 		default:
 			s.log.ErrorContext(ctx, "schema cannot be checked, not ready", "error", err)

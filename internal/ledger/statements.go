@@ -214,4 +214,10 @@ WHERE id = @id::uuid`
 
 	// schemaVersion is the newest migration that was applied.
 	schemaVersion = `SELECT coalesce(max(version_id), 0) FROM public.goose_db_version WHERE is_applied`
+
+	// oldestProgram is the oldest program that every migration up to @version lets run,
+	// and whether that one has spoken at all.
+	oldestProgram = `
+SELECT coalesce(max(oldest_program), 0), coalesce(bool_or(version = @version::bigint), false)
+FROM public.schema_compatibility`
 )

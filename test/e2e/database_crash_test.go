@@ -47,7 +47,7 @@ func TestACrashOfTheDatabaseLosesNothingThatWasAnswered(t *testing.T) {
 				key := fmt.Sprintf("key-of-%d-%d", till, n)
 				answer, err := r.debit(key, "ANNA")
 				switch {
-				case err == nil && answer.status == http.StatusCreated:
+				case err == nil && decided(answer): // a busy machine makes the wallet slow: declines are answers too
 					told.Store(key, answer)
 					count.Add(1)
 				case err == nil && answer.status == http.StatusServiceUnavailable:
@@ -65,7 +65,7 @@ func TestACrashOfTheDatabaseLosesNothingThatWasAnswered(t *testing.T) {
 	reached := func(n int64) bool {
 		for end := time.Now().Add(patience); count.Load() < n; {
 			if time.Now().After(end) {
-				t.Errorf("%d payments were approved, want %d", count.Load(), n)
+				t.Errorf("%d payments were decided, want %d", count.Load(), n)
 				return false
 			}
 		}
@@ -80,7 +80,7 @@ func TestACrashOfTheDatabaseLosesNothingThatWasAnswered(t *testing.T) {
 	reached(count.Load() + between)
 	close(stop)
 	all.Wait()
-	t.Logf("%d crashes: %d payments approved, %d answered as unknown", crashes, count.Load(), lost.Load())
+	t.Logf("%d crashes: %d payments decided, %d answered as unknown", crashes, count.Load(), lost.Load())
 	if lost.Load() == 0 {
 		t.Error("no transaction was on its way when the database crashed")
 	}
@@ -92,9 +92,9 @@ func TestACrashOfTheDatabaseLosesNothingThatWasAnswered(t *testing.T) {
 			again = r.mustDebit(key, "ANNA") // in flight until recovery decides it
 		}
 		switch {
-		case first.status == http.StatusCreated && (again.status != first.status || again.body != first.body):
+		case decided(first) && (again.status != first.status || again.body != first.body):
 			t.Errorf("%s: told %s before, and %d %s now", key, first.body, again.status, again.body)
-		case again.status != http.StatusCreated && again.status != http.StatusFailedDependency:
+		case !decided(again):
 			t.Errorf("%s: %d %s", key, again.status, again.body)
 		}
 		return true
@@ -105,6 +105,11 @@ func TestACrashOfTheDatabaseLosesNothingThatWasAnswered(t *testing.T) {
 			t.Errorf("%s was asked for %d times", reference, times)
 		}
 	}
+}
+
+// decided reports whether an answer is a decision, of a wallet that refuses nobody.
+func decided(r reply) bool {
+	return r.status == http.StatusCreated || r.status == http.StatusFailedDependency
 }
 
 // crash kills the backend that serves a till at the moment. PostgreSQL then gives up all
