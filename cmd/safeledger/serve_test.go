@@ -3,9 +3,11 @@ package main
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -88,4 +90,21 @@ func TestOnlyHTTP1IsSpokenToTills(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// Whoever sizes PostgreSQL by a page that is behind the code finds out in the middle
+// of a rollout, when the last replica gets no connection.
+func TestTheOperationsPageHasTheConnections(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const tills = 32 // the default of DATABASE_MAX_CONNS, which internal/config holds to the contract
+	want := fmt.Sprintf("tills %d (`SAFELEDGER_DATABASE_MAX_CONNS`), workers %d, upkeep %d, operators %d: at most %d for `--role=all`, %d for `api`, %d for `worker`",
+		tills, workerConns, upkeepConns, peopleConns,
+		tills+workerConns+upkeepConns+peopleConns, tills+upkeepConns+peopleConns, workerConns+upkeepConns+peopleConns)
+	if !strings.Contains(string(page), want) {
+		t.Errorf("docs/operations.md does not say: %s", want)
+	}
 }

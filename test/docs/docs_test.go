@@ -53,7 +53,7 @@ func pages(t *testing.T) map[string]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"README.md", "ARCHITECTURE.md", "test/model/README.md"} {
+	for _, name := range []string{"README.md", "ARCHITECTURE.md", "SECURITY.md", "test/model/README.md"} {
 		names = append(names, filepath.Join(root, name))
 	}
 	all := map[string]string{}

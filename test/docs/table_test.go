@@ -52,6 +52,9 @@ var sessions = []session{
 			why: "it is refused while an attempt is out, and the redrive has just begun one", says: []string{"SUCCEEDED"},
 		},
 		{page: "docs/operators.md", first: "safeledger ops timeline", replace: []string{story, `"$story"`}, says: []string{"redrive by maria", "settle-applied by maria"}},
+		{page: "docs/operations.md", first: `psql "$SAFELEDGER_DATABASE_URL" -c`},
+		{page: "docs/operations.md", first: "since=$(date -u"},
+		{page: "docs/operations.md", first: "new=$(head -c 32 /dev/urandom"},
 	}},
 	{name: "wallet", failing: true, units: []unit{ // beside a simulated wallet of its own
 		{page: "docs/walletsim.md", first: "go run ./cmd/walletsim --open-accounts", instead: "echo", why: "the test has started it, at a free port"},
