@@ -22,3 +22,8 @@ func LeaseArgs(order payment.LeaseOrder) pgx.NamedArgs { return leaseArgs(order)
 func (l *Ledger) KeepLowWater(ctx context.Context, mark, stored time.Time) error {
 	return l.keepLowWater(ctx, mark, stored)
 }
+
+// Skew is what a look proves of our clock.
+func Skew(sent time.Time, between time.Duration, theirs time.Time) time.Duration {
+	return skew(sent, between, theirs)
+}
