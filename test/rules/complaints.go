@@ -76,7 +76,7 @@ func (t Tree) Mismatches() []string {
 		if text, there := t.Playbooks[name]; !there {
 			complain("%s has no playbook", name)
 		} else {
-			complaints = append(complaints, playbook(name, text)...)
+			complaints = append(complaints, playbook(name, text, t.severities(name))...)
 		}
 		if !strings.Contains(t.index, "]("+name+".md)") {
 			complain("%s is not in the list of playbooks", name)
@@ -118,11 +118,29 @@ func silent(name, cases string) bool {
 	return strings.Contains(cases, "alertname: "+name+"}")
 }
 
+// severities are those of an alert: page, ticket, or both.
+func (t Tree) severities(alert string) map[string]bool {
+	all := map[string]bool{}
+	for _, r := range t.Rules {
+		if r.Alert == alert {
+			all[r.Labels["severity"]] = true
+		}
+	}
+	return all
+}
+
 // playbook says what is missing in the playbook of an alert.
-func playbook(name, text string) []string {
+func playbook(name, text string, severities map[string]bool) []string {
 	var complaints []string
-	if !strings.HasPrefix(text, "# "+name+"\n") {
+	rest, begins := strings.CutPrefix(text, "# "+name+"\n\n")
+	if !begins {
 		complaints = append(complaints, name+": its playbook does not begin with its name")
+	}
+	first, _, _ := strings.Cut(rest, "\n")
+	for _, s := range []string{"page", "ticket"} {
+		if strings.Contains(first, "**"+s+"**") != severities[s] {
+			complaints = append(complaints, fmt.Sprintf("%s: its playbook says %q, its severities are %q", name, first, sorted(severities)))
+		}
 	}
 	at := 0
 	for _, s := range sections {

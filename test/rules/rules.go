@@ -82,7 +82,21 @@ type Tree struct {
 	index           string // of the playbooks
 }
 
-// Read reads the parts below root. tool is the folder of tools/promql, which parses.
+// Build builds tools/promql, which parses, into a program in dir.
+func Build(ctx context.Context, root, dir string) (tool string, err error) {
+	tool, err = filepath.Abs(filepath.Join(dir, "promql"))
+	if err != nil {
+		return "", fmt.Errorf("find a place for promql: %w", err)
+	}
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", tool, ".")
+	cmd.Dir = filepath.Join(root, "tools", "promql")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build tools/promql: %w: %s", err, out)
+	}
+	return tool, nil
+}
+
+// Read reads the parts below root. tool is what Build has built.
 func Read(ctx context.Context, root, tool string) (Tree, error) {
 	t := Tree{Playbooks: map[string]string{}, Cases: map[string]string{}}
 	for dir, into := range map[string]struct {
@@ -122,10 +136,6 @@ func Read(ctx context.Context, root, tool string) (Tree, error) {
 
 // parse has the tool parse all queries and the rules.
 func (t *Tree) parse(ctx context.Context, rulesFile, tool string) error {
-	rulesFile, err := filepath.Abs(rulesFile) // the tool runs in its own folder
-	if err != nil {
-		return fmt.Errorf("find the rules: %w", err)
-	}
 	var all []*Query
 	for i := range t.Panels {
 		for j := range t.Panels[i].Queries {
@@ -170,14 +180,14 @@ func ask(ctx context.Context, tool string, question, answer any) error {
 	if err != nil {
 		return fmt.Errorf("ask for what is in the queries: %w", err)
 	}
-	cmd := exec.CommandContext(ctx, "go", "run", ".")
-	cmd.Dir, cmd.Stdin = tool, bytes.NewReader(in)
+	cmd := exec.CommandContext(ctx, tool)
+	cmd.Stdin = bytes.NewReader(in)
 	out, err := cmd.Output()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
-		return fmt.Errorf("go run in %s: %w: %s", tool, err, exit.Stderr)
+		return fmt.Errorf("%s: %w: %s", path.Base(tool), err, exit.Stderr)
 	}
 	if err != nil {
-		return fmt.Errorf("go run in %s: %w", tool, err)
+		return fmt.Errorf("%s: %w", path.Base(tool), err)
 	}
 	if err := json.Unmarshal(out, answer); err != nil {
 		return fmt.Errorf("read what the tool says: %w", err)

@@ -3,6 +3,8 @@
 package rules_test
 
 import (
+	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,10 +18,25 @@ import (
 	"github.com/safeledger/safeledger/test/rules"
 )
 
-const (
-	root = "../.."
-	tool = "../../tools/promql"
-)
+const root = "../.."
+
+var tool string // built once
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "safeledger-rules-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	if tool, err = rules.Build(context.Background(), root, dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return m.Run()
+}
 
 // Somebody is woken by an alert, opens the playbook of its name, and looks at the
 // dashboard. Each of the three must be there, and the cases that show when it fires.
@@ -53,6 +70,7 @@ func TestEveryQueryAsksForWhatTheCatalogueHas(t *testing.T) {
 // words that lead to it.
 func TestWhatIsPlantedIsFound(t *testing.T) {
 	t.Parallel()
+	served := catalogue(t, read(t, root))
 	const another = "\n      - alert: SafeLedgerSomethingElse\n        expr: up == 0\n"
 	for name, c := range map[string]struct {
 		file, old, new string // new "" with old "": the file is removed
@@ -119,6 +137,9 @@ func TestWhatIsPlantedIsFound(t *testing.T) {
 		"the playbook of another alert": {
 			rules.RulesFile, "docs/playbooks/SafeLedgerParked.md", "docs/playbooks/SafeLedgerDown.md", "SafeLedgerParked: the playbook is said to be at",
 		},
+		"a playbook that is no page any more": {
+			rules.RulesFile, "severity: page", "severity: ticket", `SafeLedgerAbsent: its playbook says "**page**`,
+		},
 		"a severity that nobody routes": {rules.RulesFile, "severity: page", "severity: critical", `the severity is "critical"`},
 		"an alert that says nothing":    {rules.RulesFile, "summary: The wallet does not decide; customers are declined.", `summary: ""`, "SafeLedgerWalletNotDeciding: no summary"},
 		"an alert that the dashboard does not know": {
@@ -141,7 +162,7 @@ func TestWhatIsPlantedIsFound(t *testing.T) {
 			if err != nil {
 				complaints = append(complaints, err.Error())
 			} else {
-				complaints = append(tree.Mismatches(), tree.Unknown(catalogue(t, read(t, root)))...)
+				complaints = append(tree.Mismatches(), tree.Unknown(served)...)
 			}
 			if !slices.ContainsFunc(complaints, func(s string) bool { return strings.Contains(s, c.want) }) {
 				t.Errorf("not found: %q\nbut %q", c.want, complaints)
