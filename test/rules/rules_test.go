@@ -325,3 +325,29 @@ func catalogue(t *testing.T, tree rules.Tree) rules.Served {
 	}
 	return served
 }
+
+// A rule that keeps its hour in a test of two minutes is one that was not tested.
+func TestShortenKnowsEveryDuration(t *testing.T) {
+	t.Parallel()
+	content, err := os.ReadFile(filepath.Join(root, rules.RulesFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	short, err := rules.Shorten(string(content))
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "short.yaml")
+	if err := os.WriteFile(file, []byte(short), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	promtool(t, root, "check", "rules", "--lint=all", "--lint-fatal", file)
+	for old, replacement := range map[string]string{
+		"[5m]": "[4h]", "for: 2m": "for: 9m", "offset 1h": "offset 2h", "interval: 5m": "interval: 11m",
+		"> 0.4\n": "> 400\n", "> 1800": "> 2400",
+	} {
+		if _, err := rules.Shorten(strings.Replace(string(content), old, replacement, 1)); err == nil {
+			t.Errorf("%q in the place of %q is not noticed", replacement, old)
+		}
+	}
+}
