@@ -65,7 +65,22 @@ scrape_configs:
 	p.http = "http://" + address
 	startProgram(t, address, "prometheus", "--config.file="+config, "--storage.tsdb.path="+filepath.Join(dir, "data"),
 		"--web.listen-address="+address, "--log.level=warn")
+	p.awaitReady()
 	return p
+}
+
+// awaitReady waits until Prometheus answers queries: it listens earlier than that.
+func (p *watcher) awaitReady() {
+	p.t.Helper()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for range patience / (50 * time.Millisecond) {
+		if _, err := p.query(p.t.Context(), "vector(1)"); err == nil {
+			return
+		}
+		<-tick.C
+	}
+	p.t.Fatalf("Prometheus does not answer after %v", patience)
 }
 
 // watch scrapes replicas as those of one installation.
