@@ -41,7 +41,7 @@ func TestPlaybooksTellCommandsThatExist(t *testing.T) {
 	}
 }
 
-var quoted = regexp.MustCompile("(?m)^(safeledger .*)$|`(safeledger [^`]+)`") //nolint:gochecknoglobals // a table
+var quoted = regexp.MustCompile("(?m)^(safeledger .*)$|`(safeledger [^`]+)`")
 
 // commandsIn are the lines of blocks that call the program, and the calls in the text.
 func commandsIn(text string) []string {
@@ -52,7 +52,7 @@ func commandsIn(text string) []string {
 	return all
 }
 
-var word = regexp.MustCompile(`"[^"]*"|\S+`) //nolint:gochecknoglobals // a table
+var word = regexp.MustCompile(`"[^"]*"|\S+`)
 
 // parseCommand reads a line as the program would, without running it.
 func parseCommand(t *testing.T, line string) error {

@@ -77,7 +77,7 @@ func tills() []panel {
 			title: "Declined without the wallet's word", kind: timeseries, unit: "percentunit",
 			description: "The part of the decisions that were declined because the wallet could not be reached or did not answer in time.",
 			queries:     []query{{`namespace:safeledger_decisions_without_wallet:ratio_rate5m{` + in + `}`, "{{namespace}}"}},
-			alerts:      []string{"SafeLedgerWalletNotDeciding"}, threshold: ptr(0.05),
+			alerts:      []string{"SafeLedgerWalletNotDeciding"}, threshold: new(0.05),
 		},
 		{
 			title: "Time to a decision", kind: timeseries, unit: "s",
@@ -93,7 +93,7 @@ func tills() []panel {
 			title: "Answers near the budget", kind: timeseries, unit: "percentunit",
 			description: "The part of the decisions that were ready with less than 100 ms of their till's budget left, or late. Tills that ask with very short deadlines count.",
 			queries:     []query{{`namespace:safeledger_decisions_near_budget:ratio_rate5m{` + in + `}`, "{{namespace}}"}},
-			alerts:      []string{"SafeLedgerAnswersNearBudget"}, threshold: ptr(0.01),
+			alerts:      []string{"SafeLedgerAnswersNearBudget"}, threshold: new(0.01),
 		},
 		{
 			title: "Answers after the promised time", kind: timeseries, unit: "short",
@@ -102,13 +102,13 @@ func tills() []panel {
 				{`namespace:safeledger_decisions_too_late:increase1h{` + in + `}`, "beyond 2.7 s"},
 				{`sum(increase(safeledger_decisions_late_total{` + in + `}[1h]))`, "beyond the budget"},
 			},
-			alerts: []string{"SafeLedgerAnswersTooLate"}, threshold: ptr(0.5),
+			alerts: []string{"SafeLedgerAnswersTooLate"}, threshold: new(0.5),
 		},
 		{
 			title: "Turned away at the gate", kind: timeseries, unit: "percentunit",
 			description: "The part of what came to the gate that it refused, before anything was begun. DRAINING is left out: a replica says so that is being replaced.",
 			queries:     []query{{`namespace_reason:safeledger_gate_refused:ratio_rate2m{` + in + `}`, "{{reason}}"}},
-			alerts:      []string{"SafeLedgerGateRefusing"}, threshold: ptr(0.01),
+			alerts:      []string{"SafeLedgerGateRefusing"}, threshold: new(0.01),
 		},
 		{
 			title: "Inside the gate", kind: timeseries, unit: "short",
@@ -131,7 +131,7 @@ func tills() []panel {
 				{`sum by (operation) (namespace_operation:safeledger_outcomes_unknown:increase1h{` + in + `})`, "{{operation}}"},
 				{`sum(increase(safeledger_decisions_not_stored_total{` + in + `}[1h]))`, "of these claimed"},
 			},
-			alerts: []string{"SafeLedgerOutcomeUnknown", "SafeLedgerStoreFailing"}, threshold: ptr(0.0),
+			alerts: []string{"SafeLedgerOutcomeUnknown", "SafeLedgerStoreFailing"}, threshold: new(0.0),
 		},
 	}
 }
@@ -142,7 +142,7 @@ func wallet() []panel {
 			title: "p99.9 of a debit or hold over seven days", kind: timeseries, unit: "s",
 			description: "The number that every limit is derived from (seed ADR-0007, A11). Above 400 ms the limits are to be measured anew.",
 			queries:     []query{{`namespace:safeledger_wallet_decision_call_duration_seconds:p999_7d{` + in + `}`, "{{namespace}}"}},
-			alerts:      []string{"SafeLedgerWalletAssumptionBroken"}, threshold: ptr(0.4),
+			alerts:      []string{"SafeLedgerWalletAssumptionBroken"}, threshold: new(0.4),
 		},
 		{
 			title: "Time of a debit or hold", kind: timeseries, unit: "s",
@@ -201,7 +201,7 @@ func wallet() []panel {
 				{`namespace_kind:safeledger_duplicates_on_first_send:increase1h{` + in + `}`, "duplicate {{kind}}"},
 				{`namespace_lane:safeledger_wallet_foreign_answers:increase1h{` + in + `}`, "foreign, {{lane}}"},
 			},
-			alerts: []string{"SafeLedgerDuplicateOnFirstSend", "SafeLedgerForeignAnswers"}, threshold: ptr(0.0),
+			alerts: []string{"SafeLedgerDuplicateOnFirstSend", "SafeLedgerForeignAnswers"}, threshold: new(0.0),
 		},
 	}
 }
@@ -212,7 +212,7 @@ func money() []panel {
 			title: "Parked", kind: stat, unit: "short", width: 6,
 			description: "Follow-ups that wait for a person. Green is none.",
 			queries:     []query{{`sum by (kind, currency) (namespace_kind_state_currency:safeledger_follow_ups_open:max{state="PARKED", ` + in + `})`, "{{kind}} {{currency}}"}},
-			alerts:      []string{"SafeLedgerParked"}, threshold: ptr(0.0),
+			alerts:      []string{"SafeLedgerParked"}, threshold: new(0.0),
 		},
 		{
 			title: "Money that may be out", kind: timeseries, unit: "short", width: 9,
@@ -237,25 +237,25 @@ func money() []panel {
 			title: "Recovered payments", kind: timeseries, unit: "short",
 			description: "Of the last hour: payments that no handler came back for, declined with a reversal.",
 			queries:     []query{{`namespace:safeledger_payments_recovered:increase1h{` + in + `}`, "{{namespace}}"}},
-			alerts:      []string{"SafeLedgerPaymentsRecovered"}, threshold: ptr(0.0),
+			alerts:      []string{"SafeLedgerPaymentsRecovered"}, threshold: new(0.0),
 		},
 		{
 			title: "Applied late", kind: timeseries, unit: "short",
 			description: "Of the last hour: payments that the wallet applied after their reversal had ended. Any at all means that the settle window is too short.",
 			queries:     []query{{`namespace_operation:safeledger_queue_late_applies:increase1h{` + in + `}`, "{{operation}}"}},
-			alerts:      []string{"SafeLedgerLateApply"}, threshold: ptr(0.0),
+			alerts:      []string{"SafeLedgerLateApply"}, threshold: new(0.0),
 		},
 		{
 			title: "Age of these numbers", kind: timeseries, unit: "s",
 			description: "How long ago each replica has read what is open. Old numbers look like good ones.",
 			queries:     []query{{`time() - safeledger_follow_ups_read_timestamp_seconds{` + in + `}`, "{{instance}}"}},
-			alerts:      []string{"SafeLedgerMoneyNotMeasured"}, threshold: ptr(120.0),
+			alerts:      []string{"SafeLedgerMoneyNotMeasured"}, threshold: new(120.0),
 		},
 		{
 			title: "Age of the last sweep", kind: timeseries, unit: "s",
 			description: "How long ago each replica has looked for payments that were left in flight. Any replica's sweep covers all.",
 			queries:     []query{{`time() - safeledger_recovery_swept_timestamp_seconds{` + in + `}`, "{{instance}}"}},
-			alerts:      []string{"SafeLedgerRecoveryStalled"}, threshold: ptr(60.0),
+			alerts:      []string{"SafeLedgerRecoveryStalled"}, threshold: new(60.0),
 		},
 		{
 			title: "How reversals end", kind: timeseries, unit: "ops",
@@ -271,7 +271,7 @@ func queue() []panel {
 			title: "Oldest that waits", kind: timeseries, unit: "s",
 			description: "Credits, captures and releases. They usually take seconds.",
 			queries:     []query{{`max by (kind) (namespace_kind_state_currency:safeledger_follow_ups_open_oldest_age_seconds:max{kind!="reversal", state="PENDING", ` + in + `})`, "{{kind}}"}},
-			alerts:      []string{"SafeLedgerQueueOld"}, threshold: ptr(1800.0),
+			alerts:      []string{"SafeLedgerQueueOld"}, threshold: new(1800.0),
 		},
 		{
 			title: "Waiting", kind: timeseries, unit: "short",
@@ -305,7 +305,7 @@ func queue() []panel {
 			title: "Age of the last lease", kind: timeseries, unit: "s",
 			description: "How long ago the queue of each replica has asked the ledger for work and was answered. A second is usual, also where there is nothing to do.",
 			queries:     []query{{`time() - safeledger_queue_leased_timestamp_seconds{` + in + `}`, "{{instance}}"}},
-			alerts:      []string{"SafeLedgerReplicaWithoutWorkers", "SafeLedgerNoWorkers"}, threshold: ptr(120.0),
+			alerts:      []string{"SafeLedgerReplicaWithoutWorkers", "SafeLedgerNoWorkers"}, threshold: new(120.0),
 		},
 		{
 			title: "Workers that did not report", kind: timeseries, unit: "short",
@@ -349,7 +349,7 @@ func runtime() []panel {
 			title: "Clock ahead of the database's", kind: timeseries, unit: "s", signed: true,
 			description: "The least that a look at the database proves; 0 where the way there and back explains it. Below 0 it is behind.",
 			queries:     []query{{`safeledger_clock_skew_seconds{` + in + `}`, "{{instance}}"}},
-			alerts:      []string{"SafeLedgerClockSkew"}, threshold: ptr(1.0),
+			alerts:      []string{"SafeLedgerClockSkew"}, threshold: new(1.0),
 		},
 		{
 			title: "Schema", kind: timeseries, unit: "short",

@@ -133,7 +133,7 @@ func render(rows []row) dashboard {
 		Templating: templating{List: []variable{
 			{Name: "datasource", Label: "Prometheus", Type: "datasource", Query: "prometheus"},
 			{
-				Name: "namespace", Label: "Installation", Type: "query", Datasource: ptr(prometheus()),
+				Name: "namespace", Label: "Installation", Type: "query", Datasource: new(prometheus()),
 				Query: "label_values(safeledger_build_info, namespace)", Definition: "label_values(safeledger_build_info, namespace)",
 				Refresh: 2, IncludeAll: true, Multi: true, AllValue: ".*", Current: &choice{"All", "$__all"},
 			},
@@ -176,7 +176,7 @@ func (p panel) render(id int, at place) panelJSON {
 		}},
 	}
 	if !p.signed {
-		j.FieldConfig.Defaults.Min = ptr(0.0)
+		j.FieldConfig.Defaults.Min = new(0.0)
 	}
 	for i, q := range p.queries {
 		t := target{RefID: string(rune('A' + i)), Datasource: prometheus(), Expr: q.expr, LegendFormat: q.legend, Range: true}
@@ -206,7 +206,7 @@ func (j *panelJSON) thresholds(p panel) {
 	}
 	steps := []step{{"green", nil}, {"red", p.threshold}}
 	if p.signed {
-		steps = []step{{"red", nil}, {"green", ptr(-*p.threshold)}, {"red", p.threshold}}
+		steps = []step{{"red", nil}, {"green", new(-*p.threshold)}, {"red", p.threshold}}
 	}
 	j.FieldConfig.Defaults.Thresholds.Steps = steps
 }
@@ -253,5 +253,3 @@ func JSON() ([]byte, error) {
 	}
 	return b.Bytes(), nil
 }
-
-func ptr[T any](v T) *T { return &v }

@@ -32,7 +32,7 @@ func TestPlaybooksReadTheLedgerAsItIs(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, sql := range strings.Split(strings.TrimSpace(block[1]), "\n\n") {
+			for sql := range strings.SplitSeq(strings.TrimSpace(block[1]), "\n\n") {
 				asked++
 				if !strings.HasPrefix(sql, "SELECT ") || !strings.HasSuffix(sql, ";") {
 					t.Errorf("%s: not one statement that reads:\n%s", filepath.Base(path), sql)

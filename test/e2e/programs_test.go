@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"net"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,15 +14,6 @@ import (
 )
 
 // Programs of others that a test runs beside ours.
-
-func hostOf(t *testing.T, base string) string {
-	t.Helper()
-	u, err := url.Parse(base)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return u.Host
-}
 
 // freeAddress is an address that nobody listens on at the moment.
 func freeAddress(t *testing.T) string {
@@ -81,7 +71,7 @@ func startProgram(t *testing.T, address, program string, args ...string) {
 // writeConfig writes a file in a folder that every user can read.
 func writeConfig(t *testing.T, name, content string) (dir, path string) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "safeledger-topology-")
+	dir, err := os.MkdirTemp("", "safeledger-topology-") //nolint:usetesting // t.TempDir is for this user alone
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -254,6 +255,15 @@ func (r *replica) awaitEither(key string) reply {
 		return answer
 	}
 	return r.awaitDecision(key)
+}
+
+func hostOf(t *testing.T, base string) string {
+	t.Helper()
+	u, err := url.Parse(base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u.Host
 }
 
 func startNginx(t *testing.T, retries string, targets []string) string {

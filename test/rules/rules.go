@@ -246,7 +246,7 @@ var block = regexp.MustCompile("(?ms)^```promql\n(.*?)^```$")
 func blocks(name, text string) []Query {
 	var all []Query
 	for _, b := range block.FindAllStringSubmatch(text, -1) {
-		for _, expr := range strings.Split(strings.TrimSpace(b[1]), "\n\n") {
+		for expr := range strings.SplitSeq(strings.TrimSpace(b[1]), "\n\n") {
 			all = append(all, Query{Where: path.Join(PlaybooksDir, name+".md"), Expr: expr})
 		}
 	}

@@ -246,7 +246,7 @@ func withExpr(t *testing.T, content, alert, expr string) string {
 	t.Helper()
 	var out []string
 	inside, skipping, found := false, false, false
-	for _, line := range strings.Split(content, "\n") {
+	for line := range strings.SplitSeq(content, "\n") {
 		trimmed := strings.TrimSpace(line)
 		switch {
 		case strings.HasPrefix(trimmed, "- alert: "), strings.HasPrefix(trimmed, "- record: "):

@@ -26,8 +26,8 @@ var smaller = map[string]string{ //nolint:gochecknoglobals // a table
 }
 
 var (
-	duration = regexp.MustCompile(`\[(\d+[smhdwy])\]|\boffset (\d+[smhdwy])\b|(?m)^\s+(?:for|interval): (\d+[smhdwy])$`) //nolint:gochecknoglobals // a table
-	longTime = regexp.MustCompile(`[<>+/] ([6-9]\d|\d{3,})\b`)                                                           //nolint:gochecknoglobals // a table
+	duration = regexp.MustCompile(`\[(\d+[smhdwy])\]|\boffset (\d+[smhdwy])\b|(?m)^\s+(?:for|interval): (\d+[smhdwy])$`)
+	longTime = regexp.MustCompile(`[<>+/] ([6-9]\d|\d{3,})\b`)
 )
 
 // Shorten makes rules for a test out of those that are deployed: the same, word for
