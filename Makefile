@@ -6,14 +6,15 @@ SHELL := /bin/bash
 # Tools are pinned in a module of their own, so that they never meet the dependencies of the program.
 TOOL := go tool -modfile=tools/go.mod
 # Our own folders: what is generated or private to a running stack is not ours to check.
-GO_FOLDERS := api client cmd deploy internal migrations test tools/promql
+GO_FOLDERS := api bench client cmd deploy internal migrations test tools/deploy tools/promql
 GENERATED := '*.gen.go' docs/configuration.md docs/metrics.md deploy/grafana/safeledger.json deploy/prometheus/prometheusrule.yaml
 
 # Every stage has a limit, so that a hang is a failure that says where (macOS has no timeout by default).
 limited = $(if $(shell command -v timeout),timeout --kill-after=10s $(1))
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
-LDFLAGS := -X main.version=$(VERSION)
+COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
+LDFLAGS := -X main.version=$(VERSION) -X main.revision=$(COMMIT)
 
 .PHONY: help
 help: ## list the targets
@@ -63,10 +64,13 @@ format: ## format the Go code
 check-vet:
 	@$(call limited,10m) go vet ./...
 	@$(call limited,5m) go vet -tags crashpoints,topologies,prometheus ./cmd/... ./internal/crashpoint/... ./test/...
+	@$(call limited,5m) go vet -C tools/deploy ./...
+	@$(call limited,5m) go vet -C tools/promql ./...
 
 .PHONY: check-staticcheck
 check-staticcheck:
 	@$(call limited,10m) $(TOOL) staticcheck ./...
+	@cd tools/deploy && $(call limited,10m) go tool -modfile=../go.mod staticcheck ./...
 
 .PHONY: generate
 generate: ## regenerate what is generated: types from api/openapi.yaml, tables in docs/
@@ -84,8 +88,29 @@ check-generated:
 	  diff <(echo "$$before") <(echo "$$after"); exit 1; \
 	fi
 
+# The images' time is the commit's: the same commit is the same image.
+ARCH ?= $(shell go env GOARCH)
+.PHONY: image
+image: ## the images without a container engine, reproducible: bin/image/safeledger.tar and walletsim.tar (ARCH=arm64 …)
+	@$(call limited,10m) go run -C tools/deploy ./image -root '$(CURDIR)' -out '$(CURDIR)/bin/image' -arch '$(ARCH)' \
+	  -version '$(VERSION)' -revision '$(COMMIT)' -epoch "$$(git log -1 --format=%ct 2>/dev/null || echo 0)"
+
+.PHONY: verify-deploy
+verify-deploy: require-postgres ## the manifests against Kubernetes' schemas, our rules and the images that they run
+	@$(call limited,10m) go test -count=1 -timeout 8m ./test/deploy
+
+.PHONY: schemas
+schemas: ## make deploy/schemas anew (fetches Kubernetes' sources)
+	@go run -C tools/deploy ./schemas -out '$(CURDIR)/deploy/schemas'
+
+# BENCH are more options, see `go run ./bench --help`: make bench BENCH='--phases rates --tills 256'.
 .PHONY: bench
-bench: require-postgres ## decisions per second and allocations, in memory and on PostgreSQL
+bench: require-postgres ## SafeLedger against itself without grouping, without a database, and a bare server: ten minutes; FULL=1 an hour
+	@go build -trimpath -o bin/ ./bench
+	@exec bin/bench run $(if $(FULL),--full --docs) $(BENCH)
+
+.PHONY: microbench
+microbench: require-postgres ## decisions per second and allocations of the Go benchmarks, in memory and on PostgreSQL
 	@go test -run '^$$' -bench . -benchmem ./test/... ./internal/ledger/...
 
 .PHONY: fuzz

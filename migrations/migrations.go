@@ -1,7 +1,8 @@
 // Package migrations holds the schema of the ledger as numbered, forward-only
 // SQL, and applies it. Every migration is written so that the release before it
 // still runs on what it leaves: replicas are replaced one by one, and a release
-// can be taken back while the schema cannot.
+// can be taken back while the schema cannot. Each says in schema_compatibility how
+// far back that goes (docs/adr/0019).
 package migrations
 
 import (
@@ -20,7 +21,7 @@ import (
 
 // Latest is the version that this program was written against: the number of
 // the newest file. A test holds it to the files.
-const Latest = 2
+const Latest = 4
 
 // VersionTable is where the versions that have been applied are written down.
 const VersionTable = "public.goose_db_version"

@@ -11,18 +11,26 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime"
 	"runtime/debug"
 	"strconv"
 	"syscall"
+	_ "time/tzdata" // the image holds nothing but this program: TZ must work without a system
 
 	"github.com/alecthomas/kong"
+	_ "golang.org/x/crypto/x509roots/fallback" // nor has it CA roots; those of a system, or mounted, come first
 
 	"github.com/safeledger/safeledger/internal/config"
 	"github.com/safeledger/safeledger/internal/ops"
+	"github.com/safeledger/safeledger/migrations"
 )
 
-// version is set by the linker (see the Makefile).
-var version = "dev"
+// version and revision are set by the linker (see the Makefile and the Dockerfile):
+// where an image is built there is no repository that the compiler could ask.
+var (
+	version  = "dev"
+	revision string //nolint:gochecknoglobals // as version
+)
 
 // The exit codes, for whoever starts the process.
 const (
@@ -36,7 +44,7 @@ type commands struct {
 	Dev     devCommand     `cmd:"" help:"Everything on this machine: a private PostgreSQL, a simulated wallet, the service, a demo till."`
 	Ops     opsCommand     `cmd:"" help:"Find, follow, redrive and settle what tills and customers ask about."`
 	Config  configCommand  `cmd:"" help:"Print the configuration in force, secrets masked."`
-	Version versionCommand `cmd:"" help:"Print the version."`
+	Version versionCommand `cmd:"" help:"Print the version, what it was built from, and the schema that it needs."`
 }
 
 // process is what every command is given: the end of its context is the order
@@ -84,20 +92,22 @@ func run() int {
 
 type versionCommand struct{}
 
-func (versionCommand) Run() error {
-	_, err := fmt.Printf("safeledger %s (%s)\n", version, commit()) //nolint:forbidigo // the command's output
+func (versionCommand) Run(p *process) error {
+	_, err := fmt.Fprintf(p.out, "safeledger %s (commit %s, %s %s/%s, schema %d)\n",
+		version, commit(), runtime.Version(), runtime.GOOS, runtime.GOARCH, migrations.Latest)
 	return err
 }
 
 // commit is the revision that the binary was built from, as far as it knows.
 func commit() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
+	if revision != "" {
+		return revision
 	}
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" {
-			return s.Value
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" {
+				return s.Value
+			}
 		}
 	}
 	return "unknown"

@@ -56,8 +56,8 @@ func (c *opsCommand) on(p *process, do func(ctx context.Context, l *ledger.Ledge
 	if err != nil {
 		return err
 	}
-	// A newer schema holds what this release knows, and an unsafe setting is the
-	// service's to refuse: neither must keep an operator from looking.
+	// A newer schema that lets this release run holds what it knows, and an unsafe
+	// setting is the service's to refuse: neither must keep an operator from looking.
 	if err := l.CheckSchema(ctx); err != nil && !errors.Is(err, ledger.ErrSchemaNew) && !errors.Is(err, ledger.ErrNotDurable) {
 		return err
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -64,7 +65,7 @@ func TestAnOperatorFindsAParkedCreditAndEndsIt(t *testing.T) {
 	}
 	approve := payment.Approve("w-1")
 	approve.Calls = []payment.WalletCall{{Call: "debit", Outcome: "success", Reason: payment.ReasonApplied, Status: 201, Took: 12 * time.Millisecond}}
-	if _, err := l.Decide(t.Context(), claim.Payment.ID, approve); err != nil {
+	if _, err := l.Decide(t.Context(), claim.Payment, approve); err != nil {
 		t.Fatal(err)
 	}
 	accepted, err := l.Accept(t.Context(), payment.FollowUpRequest{
@@ -166,6 +167,27 @@ func TestAnOperatorsCommandIsWholeOrRefused(t *testing.T) {
 	} {
 		if out, err := command(t, test.args...); err == nil || !strings.Contains(err.Error(), test.why) {
 			t.Errorf("%q: %v, want an error of %q\n%s", test.args, err, test.why, out)
+		}
+	}
+}
+
+// What an old release would redrive or settle on a schema that no longer takes it is
+// anybody's guess; on one that still does, an operator is not kept from looking.
+func TestOperatorsAreKeptFromASchemaThatDoesNotTakeThisRelease(t *testing.T) {
+	for name, c := range map[string]struct {
+		sql     string
+		refused bool
+	}{
+		"takes it": {"INSERT INTO schema_compatibility VALUES (99999, 1)", false},
+		"does not": {"INSERT INTO schema_compatibility VALUES (99999, 99998)", true},
+	} {
+		db := pgtest.New(t)
+		t.Setenv("SAFELEDGER_DATABASE_URL", db.URL)
+		if _, err := db.Connect(t).Exec(t.Context(), "INSERT INTO goose_db_version (version_id, is_applied) VALUES (99999, true); "+c.sql); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := command(t, "ops", "parked"); errors.Is(err, ledger.ErrSchemaTooNew) != c.refused || err != nil != c.refused {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

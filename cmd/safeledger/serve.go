@@ -38,6 +38,7 @@ const (
 	probeEvery   = time.Second
 	sweepEvery   = time.Second
 	measureEvery = 10 * time.Second
+	thinEvery    = time.Minute
 )
 
 // Limits of the HTTP servers. None of them may cut an answer off that is still
@@ -74,6 +75,7 @@ func (c serveCommand) Run(p *process) error {
 	if err != nil {
 		return err
 	}
+	config.CollectLessOften()
 	log := telemetry.NewLogger(os.Stderr, cfg.LogLevel)
 	s, err := newService(p.ctx, cfg, c.Role, log)
 	if err != nil {
@@ -105,10 +107,10 @@ type service struct {
 	closers                  []func() // run from the last to the first
 }
 
-// upkeepConns is the second, small pool. The sweep, the probe and the measuring
-// are one connection each at a time; one more keeps the probe honest while the
-// others are busy.
-const upkeepConns = 4
+// upkeepConns is the second, small pool. The sweep, the probe, the measuring and the
+// thinning are one connection each at a time; one more keeps the probe honest while
+// the others are busy.
+const upkeepConns = 5
 
 // peopleConns is the pool of the operators' calls, and so their number at once: a
 // search over a day must not keep the probe from its connection, or the gate would
@@ -316,7 +318,10 @@ func (s *service) openLedger(ctx context.Context, name string, connections int) 
 		return nil, s.cfg.Refuse("DATABASE_URL", err)
 	}
 	s.closers = append(s.closers, pool.Close)
-	return ledger.New(pool, ledger.Config{Horizon: s.cfg.Budget.Server + s.cfg.RecoveryGrace, Recovered: s.recovered})
+	return ledger.New(pool, ledger.Config{
+		Horizon: s.cfg.Budget.Server + s.cfg.RecoveryGrace, Recovered: s.recovered,
+		Alone: s.cfg.Database.GroupCommit == config.Off, Shared: s.metrics.Shared,
+	})
 }
 
 // recovered notes a payment that nobody came back for.
@@ -370,6 +375,7 @@ func (s *service) run(ctx context.Context) error {
 	group.Go(func() error { return s.open(background) })
 	group.Go(func() error { every(background, sweepEvery, s.sweep); return nil })
 	group.Go(func() error { every(background, measureEvery, s.measure); return nil })
+	group.Go(func() error { every(background, thinEvery, s.thin); return nil })
 	s.log.InfoContext(ctx, "serving", serving...)
 
 	select {
@@ -400,7 +406,7 @@ func (s *service) open(ctx context.Context) error {
 		case err == nil:
 		case errors.Is(err, ledger.ErrSchemaNew):
 			s.log.WarnContext(ctx, "schema is newer than this release", "error", err)
-		case errors.Is(err, ledger.ErrSchemaOld), errors.Is(err, ledger.ErrNotDurable):
+		case errors.Is(err, ledger.ErrSchemaOld), errors.Is(err, ledger.ErrSchemaTooNew), errors.Is(err, ledger.ErrNotDurable):
 			return err
 		default:
 			s.log.ErrorContext(ctx, "schema cannot be checked, not ready", "error", err)
@@ -468,6 +474,22 @@ func (s *service) measureExposure(ctx context.Context) {
 		return
 	}
 	s.metrics.SetExposures(open)
+}
+
+// thin forgets wallet calls that are older than they must be.
+func (s *service) thin(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, upkeepLimit)
+	defer cancel()
+	if s.ready.err() != nil {
+		return // the schema is not known to be the right one
+	}
+	forgotten, err := s.upkeep.Thin(ctx, s.cfg.CallsKept)
+	if err != nil {
+		s.log.ErrorContext(ctx, "old wallet calls cannot be thinned, the next minute tries again", "error", err)
+	}
+	if forgotten > 0 {
+		s.log.InfoContext(ctx, "old wallet calls thinned", "calls", forgotten)
+	}
 }
 
 // drain ends the service without losing an answer: not ready at once; tills are

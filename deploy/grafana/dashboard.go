@@ -361,6 +361,24 @@ func runtime() []panel {
 			alerts: []string{"SafeLedgerSchemaMismatch"},
 		},
 		{
+			title: "Time to store", kind: timeseries, unit: "s",
+			description: "Transactions that claims, decisions and settlements share, from the wait for a connection to the answer of the commit. A decision waits for two of them.",
+			queries: []query{
+				{`histogram_quantile(0.5, sum by (le) (rate(safeledger_ledger_transaction_duration_seconds_bucket{` + in + `}[$__rate_interval])))`, "half"},
+				{`histogram_quantile(0.99, sum by (le) (rate(safeledger_ledger_transaction_duration_seconds_bucket{` + in + `}[$__rate_interval])))`, "99 %"},
+			},
+			alerts: []string{"SafeLedgerAnswersNearBudget"},
+		},
+		{
+			title: "Writes per transaction", kind: timeseries, unit: "short",
+			description: "How many claims, decisions and settlements share one commit: more under load. Those that PostgreSQL refused are tried again one by one.",
+			queries: []query{
+				{`sum(rate(safeledger_ledger_transaction_writes_sum{` + in + `}[$__rate_interval])) / sum(rate(safeledger_ledger_transaction_writes_count{` + in + `}[$__rate_interval]))`, "mean"},
+				{`sum(rate(safeledger_ledger_transactions_undone_total{` + in + `}[$__rate_interval]))`, "refused per second"},
+			},
+			alerts: []string{"SafeLedgerStoreFailing"},
+		},
+		{
 			title: "CPU", kind: timeseries, unit: "short",
 			description: "Cores that each process uses.",
 			queries:     []query{{`rate(process_cpu_seconds_total{` + in + `}[$__rate_interval])` + ours, "{{instance}}"}},

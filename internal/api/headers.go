@@ -18,6 +18,9 @@ const (
 // excludes both is refused (RFC 9110 section 12.5.1); what cannot be read in the
 // field is passed over, because a refusal protects nobody here.
 func acceptable(lines []string) bool {
+	if len(lines) == 0 {
+		return true
+	}
 	var plain, problem preference
 	readable := false
 	for item := range strings.SplitSeq(strings.Join(lines, ","), ",") {
@@ -69,6 +72,9 @@ func (p *preference) consider(mediaRange, mediaType string, wanted bool) {
 func isJSON(contentType, contentEncoding []string) bool {
 	if len(contentType) != 1 || len(contentEncoding) != 0 {
 		return false
+	}
+	if contentType[0] == jsonType { // as nearly everybody says it
+		return true
 	}
 	mediaType, params, err := mime.ParseMediaType(contentType[0])
 	if err != nil || mediaType != jsonType {

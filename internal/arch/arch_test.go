@@ -57,6 +57,7 @@ const (
 	rates      = "golang.org/x/time"
 	router     = "github.com/go-chi/chi/v5"
 	strictJSON = "github.com/go-json-experiment/json"
+	roots      = "golang.org/x/crypto/x509roots/fallback"
 	validator  = "github.com/pb33f/libopenapi-validator"
 )
 
@@ -137,7 +138,8 @@ var rooms = map[string]room{
 	},
 
 	// What wires.
-	"cmd/safeledger": {wires: true, theirs: []string{ids, flags, postgres, metrics, groups, "net/http", "os/exec"}},
+	"bench":          {wires: true, theirs: []string{ids, flags, postgres, metrics, groups, "net/http", "os/exec"}},
+	"cmd/safeledger": {wires: true, theirs: []string{ids, flags, postgres, metrics, groups, roots, "net/http", "os/exec"}},
 	"cmd/walletsim":  {ours: []string{"internal/walletsim"}, theirs: []string{flags, "net/http"}},
 
 	// For tests only.
@@ -170,6 +172,7 @@ var rooms = map[string]room{
 		theirs:   []string{ids, strictJSON, "net/http", "testing"},
 		forTests: true,
 	},
+	"test/model": {forTests: true}, // the protocol a second time: what it shared with us it would not check
 	"test": {wires: true, forTests: true, later: true, theirs: []string{
 		ids, compare, contracts, validator, flags, metrics, postgres, groups, rates, strictJSON, "net/http", "os/exec", "testing",
 	}},

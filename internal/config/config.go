@@ -32,6 +32,8 @@ type Config struct {
 	DrainDelay time.Duration `envconfig:"SAFELEDGER_DRAIN_DELAY" default:"5s" min:"0s" max:"10m" desc:"after SIGTERM, how long tills are still served while endpoints are being removed elsewhere"`
 	Queue      Queue
 
+	// CallsKept is longer than card schemes and banks take for a dispute.
+	CallsKept     time.Duration `envconfig:"SAFELEDGER_WALLET_CALLS_KEPT" default:"9600h" min:"720h" max:"876000h" desc:"how long the recorded wallet calls of what has ended are kept; payments and follow-ups are kept for good"`
 	RecoveryGrace time.Duration `envconfig:"SAFELEDGER_RECOVERY_GRACE" default:"5s" min:"1ms" max:"5m" desc:"beyond the server budget, how long a payment may be in flight before recovery decides it"`
 	MaxAmount     int64         `envconfig:"SAFELEDGER_MAX_AMOUNT" default:"9007199254740991" min:"1" max:"9007199254740991" desc:"the largest amount that is taken, in minor units; 2^53−1 is the largest that a till in JavaScript can hold exactly"`
 	LogLevel      slog.Level    `envconfig:"SAFELEDGER_LOG_LEVEL" default:"info" oneof:"debug|info|warn|error" desc:"the least severe lines that are logged"`
@@ -43,14 +45,24 @@ type Config struct {
 // Database is what every command that speaks to PostgreSQL needs; `migrate` and
 // `ops` need nothing else.
 type Database struct {
-	URL    string `envconfig:"SAFELEDGER_DATABASE_URL" form:"postgres" needed:"always" desc:"the ledger"`
-	Pooler Pooler `envconfig:"SAFELEDGER_DATABASE_POOLER" default:"none" oneof:"none|pgbouncer" desc:"what stands between: behind pgbouncer nothing is prepared or kept by session"`
+	URL         string `envconfig:"SAFELEDGER_DATABASE_URL" form:"postgres" needed:"always" desc:"the ledger"`
+	Pooler      Pooler `envconfig:"SAFELEDGER_DATABASE_POOLER" default:"none" oneof:"none|pgbouncer" desc:"what stands between: behind pgbouncer nothing is prepared or kept by session"`
+	GroupCommit Switch `envconfig:"SAFELEDGER_DATABASE_GROUP_COMMIT" default:"on" oneof:"on|off" desc:"whether claims, decisions and settlements that are written at the same moment share a transaction; off is for comparing, and for the day on which sharing itself is suspected"`
 	// MaxConns is the API's pool. Workers and recovery have a small pool of their
 	// own, so that neither can take the last connection from a waiting till. 32
 	// on each of two replicas, and what the workers take, fit the 100 connections
 	// that a PostgreSQL has by default.
 	MaxConns int `envconfig:"SAFELEDGER_DATABASE_MAX_CONNS" default:"32" min:"1" max:"1000" desc:"connections that the API of one replica may hold; workers and recovery have a few of their own"`
 }
+
+// Switch is on or off.
+type Switch string
+
+// The values of a Switch.
+const (
+	On  Switch = "on"
+	Off Switch = "off"
+)
 
 // Pooler is what stands between us and PostgreSQL.
 type Pooler string

@@ -78,7 +78,7 @@ func TestDefaultsAreTheContractsNumbers(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Config{
-		Database:    Database{URL: "postgres://ledger@db/safeledger", Pooler: PoolerNone, MaxConns: 32},
+		Database:    Database{URL: "postgres://ledger@db/safeledger", Pooler: PoolerNone, GroupCommit: On, MaxConns: 32},
 		HTTPAddr:    ":8080",
 		AdminAddr:   ":9090",
 		CallersFile: "/etc/safeledger/callers.json",
@@ -103,6 +103,7 @@ func TestDefaultsAreTheContractsNumbers(t *testing.T) {
 			LateChecks: []time.Duration{time.Hour, 24 * time.Hour}, LookupsPerSecond: 20,
 			BackoffMin: time.Second, BackoffMax: 5 * time.Minute,
 		},
+		CallsKept:     9600 * time.Hour,
 		RecoveryGrace: 5 * time.Second,
 		MaxAmount:     payment.MaxAmountMinor,
 		LogLevel:      slog.LevelInfo,
@@ -123,7 +124,9 @@ func TestVariablesAreTheContractsNames(t *testing.T) {
 		RETRY_AFTER_BUSY GATE_MAX_IN_FLIGHT GATE_MAX_PER_CALLER DRAIN_DELAY QUEUE_WORKERS DATABASE_POOLER
 		QUEUE_SETTLE_WINDOW QUEUE_PARK_AFTER QUEUE_LEASE QUEUE_LATE_CHECKS QUEUE_LOOKUPS_PER_SECOND
 		QUEUE_BACKOFF_MIN QUEUE_BACKOFF_MAX RECOVERY_GRACE MAX_AMOUNT LOG_LEVEL`)
-	want = append(want, "DATABASE_MAX_CONNS") // ours: the pool that the gate's size must fit
+	// Ours: the pool that the gate's size must fit, the way of writing (ADR 0018), and the
+	// one thing that may be thinned.
+	want = append(want, "DATABASE_MAX_CONNS", "DATABASE_GROUP_COMMIT", "WALLET_CALLS_KEPT")
 	var got []string
 	for _, v := range Variables() {
 		got = append(got, strings.TrimPrefix(v.Name, Prefix))
@@ -149,6 +152,7 @@ func TestABadValueIsNamedWithWhatIsAllowed(t *testing.T) {
 	}{
 		{"DATABASE_URL", []string{"", "localhost:5432", "mysql://db/x", "postgres:///safeledger", "postgres://db/x?pool_max_conns=5", "host=db dbname=x"}, "a URL postgres://"},
 		{"DATABASE_POOLER", []string{"", "pgpool", "None"}, "none or pgbouncer"},
+		{"DATABASE_GROUP_COMMIT", []string{"", "true", "ON"}, "on or off"},
 		{"DATABASE_MAX_CONNS", []string{"", "0", "-1", "1001", "032", "1e2", "0x20", "3_2", " 32"}, "a whole number from 1 to 1000"},
 		{"HTTP_ADDR", []string{"", "8080", "localhost", ":http", ":65536", ":-1"}, "host:port"},
 		{"ADMIN_ADDR", []string{"", "9090"}, "host:port"},
@@ -185,6 +189,7 @@ func TestABadValueIsNamedWithWhatIsAllowed(t *testing.T) {
 		{"QUEUE_BACKOFF_MIN", []string{"0s", "1"}, "a duration from 1ms"},
 		{"QUEUE_BACKOFF_MAX", []string{"0s", "25h"}, "a duration from 1ms"},
 		{"RECOVERY_GRACE", []string{"0s", "6m"}, "a duration from 1ms"},
+		{"WALLET_CALLS_KEPT", []string{"0s", "719h", "30d"}, "a duration from 720h"},
 		{"MAX_AMOUNT", []string{"0", "-5", "9007199254740992", "1e6", "99999999999999999999"}, "a whole number from 1 to 9007199254740991"},
 		{"LOG_LEVEL", []string{"", "INFO", "info+2", "trace"}, "debug, info, warn or error"},
 	}
@@ -457,7 +462,7 @@ func TestACommandNeedsOnlyWhatItUses(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if want := (Database{URL: "postgres://db/x", Pooler: PoolerNone, MaxConns: 32}); got != want {
+		if want := (Database{URL: "postgres://db/x", Pooler: PoolerNone, GroupCommit: On, MaxConns: 32}); got != want {
 			t.Errorf("got %+v, want %+v", got, want)
 		}
 	})

@@ -9,8 +9,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/safeledger/safeledger/internal/budget"
 	"github.com/safeledger/safeledger/internal/crashpoint"
 	"github.com/safeledger/safeledger/internal/payment"
@@ -22,9 +20,10 @@ type ledger interface {
 	// Claim makes req's key ours, durably, or says whose it is. Of any number of
 	// concurrent claims of one key, on any number of replicas, one gets ClaimNew.
 	Claim(ctx context.Context, req payment.Request) (payment.Claim, error)
-	// Decide stores d if the payment is still in flight, with its reversal in the
-	// same transaction, and returns what is stored then, whoever stored it.
-	Decide(ctx context.Context, id uuid.UUID, d payment.Decision) (payment.Payment, error)
+	// Decide stores d if p, which is as Claim gave it, is still in flight, with its
+	// reversal in the same transaction, and returns what is stored then, whoever
+	// stored it.
+	Decide(ctx context.Context, p payment.Payment, d payment.Decision) (payment.Payment, error)
 }
 
 // wallet is the decision path's lane to the wallet. Neither call is ever
@@ -124,7 +123,7 @@ func (d *Decider) Decide(ctx context.Context, req payment.Request, deadline budg
 	crashpoint.Here(crashpoint.AfterWalletAnswer)
 
 	verdict := conclude(steps.Outcome, steps.Evidence)
-	stored, err := d.store(ctx, claim.Payment.ID, verdict, calls, deadline, &steps)
+	stored, err := d.store(ctx, claim.Payment, verdict, calls, deadline, &steps)
 	if err != nil {
 		return Result{Payment: claim.Payment, Steps: steps}, err
 	}
@@ -247,7 +246,7 @@ func decline(code payment.Code, outcome payment.Outcome) payment.Decision {
 	return payment.Decline(code)
 }
 
-func (d *Decider) store(ctx context.Context, id uuid.UUID, verdict payment.Decision, calls []call, deadline budget.Deadline, steps *Steps) (payment.Payment, error) {
+func (d *Decider) store(ctx context.Context, p payment.Payment, verdict payment.Decision, calls []call, deadline budget.Deadline, steps *Steps) (payment.Payment, error) {
 	start := time.Now()
 	ctx, cancel := deadline.AtLeast(start, StoreReserve).Context(ctx)
 	defer cancel()
@@ -255,10 +254,10 @@ func (d *Decider) store(ctx context.Context, id uuid.UUID, verdict payment.Decis
 		c.Ago = start.Sub(c.began)
 		verdict.Calls = append(verdict.Calls, c.WalletCall)
 	}
-	stored, err := d.ledger.Decide(ctx, id, verdict)
+	stored, err := d.ledger.Decide(ctx, p, verdict)
 	steps.Store = time.Since(start)
 	if err != nil {
-		return payment.Payment{}, fmt.Errorf("store the decision of %s: %w", id, err)
+		return payment.Payment{}, fmt.Errorf("store the decision of %s: %w", p.ID, err)
 	}
 	return stored, nil
 }

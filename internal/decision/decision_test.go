@@ -72,14 +72,14 @@ func (l *fakeLedger) Claim(ctx context.Context, req payment.Request) (payment.Cl
 	}}, nil
 }
 
-func (l *fakeLedger) Decide(ctx context.Context, id uuid.UUID, d payment.Decision) (payment.Payment, error) {
+func (l *fakeLedger) Decide(ctx context.Context, p payment.Payment, d payment.Decision) (payment.Payment, error) {
 	l.storeLeft = left(ctx)
 	time.Sleep(l.storeTakes) // fake time: the store's duration is the case
 	if l.storeErr != nil {
 		return payment.Payment{}, l.storeErr
 	}
 	l.decided = append(l.decided, d)
-	return payment.Payment{ID: id, State: d.State, Code: d.Code, WalletID: d.WalletID}, nil
+	return payment.Payment{ID: p.ID, State: d.State, Code: d.Code, WalletID: d.WalletID}, nil
 }
 
 // fakeWallet answers after a while, or at the deadline if that comes first.
@@ -402,6 +402,6 @@ type overtaken struct {
 	stored payment.Payment
 }
 
-func (o overtaken) Decide(context.Context, uuid.UUID, payment.Decision) (payment.Payment, error) {
+func (o overtaken) Decide(context.Context, payment.Payment, payment.Decision) (payment.Payment, error) {
 	return o.stored, nil
 }

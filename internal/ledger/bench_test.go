@@ -3,6 +3,7 @@ package ledger_test
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -16,37 +17,25 @@ import (
 )
 
 // BenchmarkClaimDecide is the two commits that a decision costs, on a database
-// with fsync on, with so many tills at once.
+// with fsync on, with so many tills at once, each alone and shared.
 func BenchmarkClaimDecide(b *testing.B) {
-	for _, tills := range []int{1, 8} {
-		b.Run(fmt.Sprintf("tills=%d", tills), func(b *testing.B) {
-			l, _ := open(b, pgtest.New(b).URL, ledger.Options{MaxConns: int32(tills)}, never)
-			work := make(chan struct{}, tills)
-			done := make(chan error, tills)
-			b.ReportAllocs()
-			b.ResetTimer()
-			for range tills {
-				go func() {
-					for range work {
+	for _, tills := range []int{1, 8, 64, 256} {
+		for _, alone := range []bool{true, false} {
+			b.Run(fmt.Sprintf("tills=%d/alone=%v", tills, alone), func(b *testing.B) {
+				l, _ := openWith(b, pgtest.New(b).URL, ledger.Options{MaxConns: int32(min(tills, 32))}, ledger.Config{Horizon: never, Alone: alone})
+				b.SetParallelism(max(1, tills/runtime.GOMAXPROCS(0)))
+				b.ReportAllocs()
+				b.RunParallel(func(pb *testing.PB) {
+					for pb.Next() {
 						if err := claimDecide(b, l); err != nil {
-							done <- err
+							b.Error(err)
 							return
 						}
 					}
-					done <- nil
-				}()
-			}
-			for range b.N {
-				work <- struct{}{}
-			}
-			close(work)
-			for range tills {
-				if err := <-done; err != nil {
-					b.Fatal(err)
-				}
-			}
-			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "decisions/s")
-		})
+				})
+				b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "decisions/s")
+			})
+		}
 	}
 }
 
@@ -61,7 +50,7 @@ func claimDecide(b *testing.B, l *ledger.Ledger) error {
 	}
 	d := payment.Approve(key.String())
 	d.Calls = []payment.WalletCall{{Call: "debit", Outcome: "success", Reason: payment.ReasonApplied, Status: 201}}
-	_, err = l.Decide(b.Context(), claim.Payment.ID, d)
+	_, err = l.Decide(b.Context(), claim.Payment, d)
 	return err
 }
 
@@ -78,7 +67,7 @@ func BenchmarkClaimAccept(b *testing.B) {
 		if err != nil {
 			return err
 		}
-		p, err := l.Decide(b.Context(), claim.Payment.ID, payment.Approve(key.String()))
+		p, err := l.Decide(b.Context(), claim.Payment, payment.Approve(key.String()))
 		if err != nil {
 			return err
 		}

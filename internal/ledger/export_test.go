@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/safeledger/safeledger/internal/payment"
@@ -13,6 +14,9 @@ import (
 const (
 	LeaseStatement     = lease
 	ExposuresStatement = exposures
+	ClaimedStatement   = claimed
+	SweepStatement     = oldestUndecided
+	ThinStatement      = thin
 )
 
 // LeaseArgs are what Lease asks the statement with.
@@ -27,3 +31,55 @@ func (l *Ledger) KeepLowWater(ctx context.Context, mark, stored time.Time) error
 func Skew(sent time.Time, between time.Duration, theirs time.Time) time.Duration {
 	return skew(sent, between, theirs)
 }
+
+// Waiting is how many writes wait for a shared transaction.
+func (l *Ledger) Waiting() int {
+	l.group.mu.Lock()
+	defer l.group.mu.Unlock()
+	return len(l.group.waiting)
+}
+
+// DecideStatement and SettleStatement are what a decision and a settlement run, with
+// arguments for some ids.
+func DecideStatement(ids []uuid.UUID) (sql string, args pgx.NamedArgs) {
+	decisions := make([]*deciding, len(ids))
+	for i, id := range ids {
+		decisions[i] = &deciding{id: id, decision: payment.DeclineAndReverse(payment.WalletTimeout)}
+	}
+	var b pgx.Batch
+	queueDecisions(&b, decisions)
+	return queued(&b)
+}
+
+func SettleStatement(ids []uuid.UUID) (sql string, args pgx.NamedArgs) {
+	settlements := make([]*settling, len(ids))
+	for i, id := range ids {
+		settlements[i] = &settling{Settlement: payment.Settlement{ID: id, Fence: 1, State: payment.Succeeded}}
+	}
+	var b pgx.Batch
+	queueSettlements(&b, settlements)
+	return queued(&b)
+}
+
+// ClaimStatement is what claims run.
+func ClaimStatement(requests []payment.Request) (sql string, args pgx.NamedArgs, err error) {
+	claims := make([]*claiming, len(requests))
+	for i, req := range requests {
+		if claims[i], err = newClaiming(req); err != nil {
+			return "", nil, err
+		}
+	}
+	var b pgx.Batch
+	queueClaims(&b, claims)
+	sql, args = queued(&b)
+	return sql, args, nil
+}
+
+func queued(b *pgx.Batch) (sql string, args pgx.NamedArgs) {
+	q := b.QueuedQueries[0]
+	args, _ = q.Arguments[0].(pgx.NamedArgs)
+	return q.SQL, args
+}
+
+// SetLimitsByIndex is said before each of them.
+const SetLimitsByIndex = setLimitsByIndex

@@ -19,16 +19,22 @@ import (
 //
 // A transaction that takes more than one lock takes them in this order:
 //
-//  1. the place of a payment's key in its unique index (claim, a tombstone);
-//  2. rows of payments: one (accept, cancel, decide, a payment that is met
-//     overdue), or, in a sweep, several that are not waited for;
+//  1. the places of payments' keys in their unique index, in the order of the keys
+//     (claims, a tombstone);
+//  2. rows of payments: one (accept, cancel, a payment that is met overdue), several
+//     in the order of their ids (decisions that share a transaction), or, in a sweep,
+//     several that are not waited for;
 //  3. rows of operations, and the places of their keys: written by those who hold the
 //     payment's row, or by one who accepts a payout, which has none. Nothing is taken
 //     after them.
 //
 // Lease, settle, hand back and the operators' interventions take rows of operations
-// alone: one each, but for a lease, which waits for none. So nobody waits for a
-// payment while he holds a follow-up, and there is no cycle.
+// alone: one each, but for settlements that share a transaction, in the order of
+// their ids, and for a lease, which waits for none. So nobody waits for a payment while
+// he holds a follow-up, and there is no cycle.
+//
+// A claim waits not only for a twin's insert, but for the decision of a payment of its
+// key as well, as long as that is not committed. This is why keys come before rows.
 //
 // They do without the payment's row because they only ever take away from what is
 // reserved: REJECTED gives back, and is final. Whoever holds the payment's row and

@@ -58,7 +58,7 @@ func approved(tb testing.TB, l *ledger.Ledger, op payment.Operation, key payment
 	if err != nil || claim.Status != payment.ClaimNew {
 		tb.Fatalf("claim: status %d, %v", claim.Status, err)
 	}
-	p, err := l.Decide(tb.Context(), claim.Payment.ID, payment.Approve("w-"+claim.Payment.ID.String()))
+	p, err := l.Decide(tb.Context(), claim.Payment, payment.Approve("w-"+claim.Payment.ID.String()))
 	if err != nil {
 		tb.Fatal(err)
 	}

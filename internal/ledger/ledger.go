@@ -35,6 +35,13 @@ type Config struct {
 	// Recovered, if set, hears of every payment that this process has recovered, by
 	// sweep or because somebody met it. It must not block.
 	Recovered func(ctx context.Context, p payment.Payment)
+	// Alone gives every claim, decision and settlement a transaction of its own,
+	// instead of one with whatever else is to be written at the moment (ADR 0018).
+	Alone bool
+	// Shared, if set, hears of every transaction that several callers' writes may
+	// share: how many do, and when it has ended; undone means that it left nothing and
+	// that each of them is tried alone. It must not block.
+	Shared func(writes int) (ended func(undone bool))
 }
 
 // Ledger is the durable store. It is safe for concurrent use; any number of
@@ -42,6 +49,7 @@ type Config struct {
 type Ledger struct {
 	pool   *pgxpool.Pool
 	config Config
+	group  group
 	sweep  sweep
 }
 
@@ -53,7 +61,12 @@ func New(pool *pgxpool.Pool, config Config) (*Ledger, error) {
 	if config.Recovered == nil {
 		config.Recovered = func(context.Context, payment.Payment) {}
 	}
-	return &Ledger{pool: pool, config: config, sweep: newSweep()}, nil
+	if config.Shared == nil {
+		config.Shared = func(int) func(bool) { return func(bool) {} }
+	}
+	l := &Ledger{pool: pool, config: config, sweep: newSweep()}
+	l.group.write, l.group.shared = l.write, config.Shared
+	return l, nil
 }
 
 // Claim makes the key of req its own, durably, or says whose it is. Of any number
@@ -63,58 +76,38 @@ func New(pool *pgxpool.Pool, config Config) (*Ledger, error) {
 // An error means that it is not known whether the key was claimed. Nothing may be
 // sent to the wallet then; the same claim again finds out.
 func (l *Ledger) Claim(ctx context.Context, req payment.Request) (payment.Claim, error) {
-	metadata, err := metadataJSON(req.Metadata)
+	c, err := newClaiming(req)
 	if err != nil {
 		return payment.Claim{}, fmt.Errorf("claim a key: write the metadata: %w", err)
 	}
-	hash, fingerprint, reference := req.Key.Hash(), req.Fingerprint(), req.DeriveReference()
-
-	var (
-		id        [16]byte
-		createdAt time.Time
-		mine      bool
-	)
-	err = l.transact(ctx, trip{begin: begin, lockWait: lockPatience, queue: func(b *pgx.Batch) {
-		b.Queue(claim, pgx.NamedArgs{
-			"caller":         req.Caller,
-			"operation":      string(req.Operation),
-			"key_hash":       hash[:],
-			"fingerprint":    fingerprint[:],
-			"reference":      pgUUID(reference),
-			"account":        req.Account,
-			"amount_minor":   req.Amount.AmountMinor,
-			"currency":       req.Amount.Currency,
-			"till_reference": orNull(req.TillReference),
-			"metadata":       metadata,
-		}).QueryRow(func(row pgx.Row) error {
-			err := row.Scan(&id, &createdAt)
-			mine = err == nil
-			if errors.Is(err, pgx.ErrNoRows) {
-				return nil
-			}
-			return err
-		})
-	}})
-	twin := code(err) == lockNotAvailable
+	w := writes{claims: []*claiming{c}}
+	err = l.store(ctx, w)
+	twin := waitedForTwin(err)
+	if !twin && code(err) == lockNotAvailable {
+		// Some other lock was in the way, of the table or of its end, where all insert: our
+		// own trouble, which is waited for as long as the till waits.
+		w.patient = true
+		err = l.write(ctx, w)
+	}
 	if err != nil && !twin {
 		return payment.Claim{}, fmt.Errorf("claim a key: %w", err)
 	}
-	if err == nil && mine {
+	if err == nil && c.mine {
 		return payment.Claim{Status: payment.ClaimNew, Payment: payment.Payment{
-			ID:            id,
+			ID:            c.id,
 			Caller:        req.Caller,
 			Operation:     req.Operation,
 			Account:       req.Account,
 			Amount:        req.Amount,
 			TillReference: req.TillReference,
 			Metadata:      req.Metadata,
-			Reference:     reference,
+			Reference:     c.reference,
 			State:         payment.InFlight,
-			CreatedAt:     createdAt.UTC(),
+			CreatedAt:     c.createdAt,
 		}}, nil
 	}
 
-	owner, found, err := l.claimed(ctx, req, hash)
+	owner, found, err := l.claimed(ctx, req, c.hash)
 	switch {
 	case err != nil:
 		return payment.Claim{}, fmt.Errorf("read the owner of a key: %w", err)
@@ -124,7 +117,7 @@ func (l *Ledger) Claim(ctx context.Context, req payment.Request) (payment.Claim,
 		return payment.Claim{Status: payment.ClaimInFlight}, nil
 	case !found:
 		return payment.Claim{}, errors.New("claim a key: something is in the way that cannot be read")
-	case !owner.tombstone() && !fingerprint.Matches(owner.fingerprint):
+	case !owner.tombstone() && !c.fingerprint.Matches(owner.fingerprint):
 		return payment.Claim{Status: payment.ClaimMismatch}, nil
 	}
 	if owner.late {
@@ -173,34 +166,25 @@ func (l *Ledger) claimed(ctx context.Context, req payment.Request, hash payment.
 	return o, found, err
 }
 
-// Decide stores d if the payment is still in flight, with its reversal in the
-// same statement where d asks for one, and returns what is stored then, whoever
-// stored it. The calls that led to d are stored in any case.
+// Decide stores d if p, which is as Claim gave it, is still in flight, with its
+// reversal in the same statement where d asks for one, and returns what is stored
+// then, whoever stored it. The calls that led to d are stored in any case.
 //
 // An error means that it is not known whether d is stored. Recovery decides then.
-func (l *Ledger) Decide(ctx context.Context, id uuid.UUID, d payment.Decision) (payment.Payment, error) {
-	statement := decide
-	if d.Reverse {
-		if d.State != payment.Declined {
-			return payment.Payment{}, fmt.Errorf("decide %s: only a decline brings a reversal with it, not %s", id, d.State)
-		}
-		statement = decideAndReverse
+func (l *Ledger) Decide(ctx context.Context, p payment.Payment, d payment.Decision) (payment.Payment, error) {
+	if d.Reverse && d.State != payment.Declined {
+		return payment.Payment{}, fmt.Errorf("decide %s: only a decline brings a reversal with it, not %s", p.ID, d.State)
 	}
-	args := pgx.NamedArgs{
-		"id":        pgUUID(id),
-		"state":     string(d.State),
-		"code":      orNull(d.Code),
-		"wallet_id": orNull(d.WalletID),
+	w := &deciding{id: p.ID, decision: d}
+	if err := l.store(ctx, writes{decisions: []*deciding{w}}); err != nil {
+		return payment.Payment{}, fmt.Errorf("decide %s: %w", p.ID, err)
 	}
-	maps.Copy(args, callArgs(d.Calls))
-	stored, won, err := l.conditionally(ctx, statement, args)
-	if err != nil {
-		return payment.Payment{}, fmt.Errorf("decide %s: %w", id, err)
+	if !w.won {
+		return l.decided(ctx, p.ID)
 	}
-	if won {
-		return stored, nil
-	}
-	return l.decided(ctx, id)
+	// The rest of the row is the request, which never changes.
+	p.State, p.Code, p.WalletID, p.DecidedAt = d.State, d.Code, d.WalletID, w.decidedAt
+	return p, nil
 }
 
 // conditionally runs an update that returns the payment if it touched it.

@@ -76,7 +76,7 @@ func TestReplicasRacingForKeysGiveEachOneOwner(t *testing.T) {
 								continue
 							}
 							owners[k].Add(1)
-							if _, err := l.Decide(t.Context(), claim.Payment.ID, payment.DeclineAndReverse(payment.WalletTimeout)); err != nil {
+							if _, err := l.Decide(t.Context(), claim.Payment, payment.DeclineAndReverse(payment.WalletTimeout)); err != nil {
 								t.Errorf("decide: %v", err)
 							}
 						}
@@ -135,8 +135,52 @@ func TestDuplicateDoesNotWaitForAnUncommittedTwin(t *testing.T) {
 	}
 }
 
-// "In flight" is a fact about a key. A table that is locked is our own trouble, and
-// must not be told as somebody else's request.
+// "In flight" is a fact about a key. A lock on the table that lets reads through, or on
+// the end of it, where all insert, is our own trouble: a fresh key must not be told as
+// somebody else's request, but claimed when the lock is gone.
+func TestALockThatIsNoTwinsIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	l, _ := open(t, db.URL, ledger.Options{MaxConns: 1}, never)
+	claimed(t, l, "so that the connection knows its statements")
+	tx := begin(t, db)
+	if _, err := tx.Exec(t.Context(), "LOCK TABLE public.payments IN SHARE MODE"); err != nil {
+		t.Fatal(err)
+	}
+	watch := db.Connect(t)
+	type result struct {
+		claim payment.Claim
+		err   error
+	}
+	answer := make(chan result, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		claim, err := l.Claim(ctx, ledgertest.Request("fresh"))
+		answer <- result{claim, err}
+	}()
+	// It gives up after 50 ms, because of those who may share its transaction, and waits
+	// for longer when it is alone.
+	for waited := false; !waited; {
+		if err := watch.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_locks
+WHERE relation = 'public.payments'::regclass AND NOT granted AND waitstart < clock_timestamp() - interval '75 ms')`).Scan(&waited); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case r := <-answer:
+			t.Fatalf("claimed as %d through the lock, %v", r.claim.Status, r.err)
+		default:
+		}
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if r := <-answer; r.err != nil || r.claim.Status != payment.ClaimNew {
+		t.Errorf("when the lock was gone: status %d, %v, want the key", r.claim.Status, r.err)
+	}
+}
+
+// A table that is locked altogether is no twin either.
 func TestLockedTableIsNotATwin(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
@@ -180,7 +224,7 @@ func TestLateStatementKeepsItsConnection(t *testing.T) {
 		}
 		before := pool.Stat().NewConnsCount()
 		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-		_, err := l.Decide(ctx, claim.ID, payment.Approve("w-1"))
+		_, err := l.Decide(ctx, claim, payment.Approve("w-1"))
 		cancel()
 		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatalf("a decision that had to wait: %v, want the deadline", err)
@@ -196,7 +240,7 @@ func TestLateStatementKeepsItsConnection(t *testing.T) {
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if p, err := l.Decide(t.Context(), claim.ID, payment.Approve("w-1")); err != nil || p.State != payment.Approved {
+	if p, err := l.Decide(t.Context(), claim, payment.Approve("w-1")); err != nil || p.State != payment.Approved {
 		t.Errorf("afterwards: %s, %v", p.State, err)
 	}
 }
@@ -234,7 +278,7 @@ func TestLostCommitAnswerIsUnknownAndReplayConverges(t *testing.T) {
 	// are lost: what is to be lost is the answer to a commit.
 	warm := func(key payment.Key) {
 		t.Helper()
-		if _, err := l.Decide(t.Context(), claimed(t, l, key).ID, payment.DeclineAndReverse(payment.WalletTimeout)); err != nil {
+		if _, err := l.Decide(t.Context(), claimed(t, l, key), payment.DeclineAndReverse(payment.WalletTimeout)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -270,7 +314,7 @@ func TestLostCommitAnswerIsUnknownAndReplayConverges(t *testing.T) {
 	warm("second connection")
 	heard = proxy.loseAnswers()
 	go func() {
-		_, err := l.Decide(t.Context(), claim.Payment.ID, payment.DeclineAndReverse(payment.WalletTimeout))
+		_, err := l.Decide(t.Context(), claim.Payment, payment.DeclineAndReverse(payment.WalletTimeout))
 		result <- err
 	}()
 	until(t, heard, seen("till_reference = 'lost' AND state = 'DECLINED'"))
@@ -278,7 +322,7 @@ func TestLostCommitAnswerIsUnknownAndReplayConverges(t *testing.T) {
 	if err := <-result; err == nil {
 		t.Fatal("a decision whose commit was not answered is reported as stored")
 	}
-	stored, err := l.Decide(t.Context(), claim.Payment.ID, payment.Approve("w-1"))
+	stored, err := l.Decide(t.Context(), claim.Payment, payment.Approve("w-1"))
 	if err != nil || stored.State != payment.Declined {
 		t.Errorf("deciding again: %s, %v, want what was stored", stored.State, err)
 	}
@@ -298,7 +342,7 @@ func TestDeclineAndItsReversalAreStoredTogetherOrNotAtAll(t *testing.T) {
 
 	for name, write := range map[string]func() error{
 		"decide": func() error {
-			_, err := l.Decide(t.Context(), p.ID, payment.DeclineAndReverse(payment.WalletTimeout))
+			_, err := l.Decide(t.Context(), p, payment.DeclineAndReverse(payment.WalletTimeout))
 			return err
 		},
 		"met": func() error {
@@ -399,7 +443,7 @@ func TestNothingIsLeftInTheSession(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.Decide(ctx, claim.Payment.ID, payment.Approve("w-1")); err != nil {
+	if _, err := l.Decide(ctx, claim.Payment, payment.Approve("w-1")); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := l.Recover(ctx); err != nil {
@@ -458,6 +502,11 @@ func TestErrorsNameNoAccountAndNoKey(t *testing.T) {
 // open makes a ledger with a pool of its own, as a replica has.
 func open(tb testing.TB, url string, opts ledger.Options, horizon time.Duration) (*ledger.Ledger, *pgxpool.Pool) {
 	tb.Helper()
+	return openWith(tb, url, opts, ledger.Config{Horizon: horizon})
+}
+
+func openWith(tb testing.TB, url string, opts ledger.Options, config ledger.Config) (*ledger.Ledger, *pgxpool.Pool) {
+	tb.Helper()
 	if opts.MaxConns == 0 {
 		opts.MaxConns = 8
 	}
@@ -466,7 +515,7 @@ func open(tb testing.TB, url string, opts ledger.Options, horizon time.Duration)
 		tb.Fatal(err)
 	}
 	tb.Cleanup(pool.Close)
-	l, err := ledger.New(pool, ledger.Config{Horizon: horizon})
+	l, err := ledger.New(pool, config)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -24,7 +24,7 @@ func TestTimelineTellsAllThatHappened(t *testing.T) {
 		{Call: "debit", Outcome: "ambiguous", Reason: payment.ReasonStatus504, Status: 504, Ago: 900 * time.Millisecond, Took: 800 * time.Millisecond},
 		{Call: "lookup", Outcome: "applied", Reason: payment.ReasonApplied, Status: 200, Ago: 100 * time.Millisecond, Took: 50 * time.Millisecond},
 	}
-	stored, err := l.Decide(t.Context(), p.ID, d)
+	stored, err := l.Decide(t.Context(), p, d)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +98,7 @@ func TestCallsOfALateHandlerAreKept(t *testing.T) {
 	d := payment.Approve("w-1")
 	d.Calls = []payment.WalletCall{{Call: "debit", Outcome: "success", Reason: payment.ReasonApplied, Status: 201}}
 	for range 2 {
-		if stored, err := l.Decide(t.Context(), p.ID, d); err != nil || stored.Code != payment.Cancelled {
+		if stored, err := l.Decide(t.Context(), p, d); err != nil || stored.Code != payment.Cancelled {
 			t.Fatalf("%s %s, %v", stored.State, stored.Code, err)
 		}
 	}
@@ -217,7 +217,7 @@ func TestSettlingByHandKeepsOrGivesBack(t *testing.T) {
 	}
 
 	declined := claimed(t, l, "declined")
-	if _, err := l.Decide(t.Context(), declined.ID, payment.DeclineAndReverse(payment.WalletTimeout)); err != nil {
+	if _, err := l.Decide(t.Context(), declined, payment.DeclineAndReverse(payment.WalletTimeout)); err != nil {
 		t.Fatal(err)
 	}
 	reversal := followUps(t, l, declined)[0]

@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/safeledger/safeledger/internal/payment"
 )
@@ -64,41 +64,11 @@ func leaseArgs(order payment.LeaseOrder) pgx.NamedArgs {
 // An error means that it is not known whether the attempt was settled. If it was
 // not, its lease runs out.
 func (l *Ledger) Settle(ctx context.Context, s payment.Settlement) (settled bool, err error) {
-	var pause *time.Duration
-	if s.Due {
-		pause = &s.Pause
-	}
-	var lastReason payment.Reason
-	if n := len(s.Calls); n > 0 {
-		lastReason = s.Calls[n-1].Reason
-	}
-	unspent := 0
-	if s.Unspent {
-		unspent = 1
-	}
-	args := pgx.NamedArgs{
-		"id": pgUUID(s.ID), "fence": s.Fence,
-		"state": string(s.State), "code": orNull(s.Code), "wallet_id": orNull(s.WalletID), "park_reason": orNull(s.ParkReason),
-		"pause": pause, "turn": orNull(s.Turn), "resolve": s.Resolve, "unspent": unspent,
-		"target_id": orNull(s.TargetID), "lookups": s.Lookups, "late_checks": s.LateChecks, "last_reason": orNull(lastReason),
-		"doubt": s.Doubt,
-	}
-	maps.Copy(args, callArgs(s.Calls))
-	err = l.transact(ctx, trip{begin: begin, queue: func(b *pgx.Batch) {
-		b.Queue(settle, args).QueryRow(func(row pgx.Row) error {
-			var attempt int
-			err := row.Scan(&attempt)
-			settled = err == nil
-			if errors.Is(err, pgx.ErrNoRows) {
-				return nil
-			}
-			return err
-		})
-	}})
-	if err != nil {
+	w := &settling{Settlement: s}
+	if err := l.store(ctx, writes{settlements: []*settling{w}}); err != nil {
 		return false, fmt.Errorf("settle %s: %w", s.ID, err)
 	}
-	return settled, nil
+	return w.settled, nil
 }
 
 // HandBack returns work that was leased and not begun, as if it had never been: it
@@ -112,6 +82,36 @@ func (l *Ledger) HandBack(ctx context.Context, w payment.Work) error {
 		return fmt.Errorf("hand back %s: %w", w.ID, err)
 	}
 	return nil
+}
+
+// thinBatch bounds one transaction of Thin.
+const thinBatch = 2000
+
+// Thin forgets the recorded wallet calls of what ended longer ago than keep, and
+// returns how many it has forgotten. It goes on until there are none left or ctx ends,
+// which is no error: the next call goes on. Payments and follow-ups are never
+// forgotten (contract section 1, Idempotency).
+func (l *Ledger) Thin(ctx context.Context, keep time.Duration) (forgotten int, err error) {
+	for ctx.Err() == nil {
+		n := 0
+		err := l.transact(ctx, trip{begin: begin, limits: setLimitsByIndex, queue: func(b *pgx.Batch) {
+			b.Queue(thin, pgx.NamedArgs{"keep": keep, "batch": thinBatch}).Exec(func(tag pgconn.CommandTag) error {
+				n = int(tag.RowsAffected())
+				return nil
+			})
+		}})
+		if errors.Is(err, context.DeadlineExceeded) {
+			break
+		}
+		if err != nil {
+			return forgotten, fmt.Errorf("thin the wallet calls: %w", err)
+		}
+		forgotten += n
+		if n < thinBatch {
+			break
+		}
+	}
+	return forgotten, nil
 }
 
 // Exposures is the money of follow-ups that are not carried out yet, by kind, state

@@ -93,42 +93,48 @@ LEFT JOIN LATERAL (
     WHERE o.kind = 'reversal' AND c.payment_id = o.payment_id AND c.kind = 'credit') AS given ON true
 ORDER BY o.place`
 
-	// endsAs is the state that an attempt ends in. A release whose hold was cancelled by
-	// key meanwhile is all that undoes it: the wallet's no must not end it quietly. A
+	// endsAs is the state that an attempt at o ends in. A release whose hold was cancelled
+	// by key meanwhile is all that undoes it: the wallet's no must not end it quietly. A
 	// hold that is not active is undone; for anything else a person must look.
-	endsAs = `CASE WHEN NOT (cancelled AND @state::text = 'REJECTED') THEN @state::text
-         WHEN @code::text = 'HOLD_NOT_ACTIVE' THEN 'SUCCEEDED' ELSE 'PARKED' END`
+	endsAs = `CASE WHEN NOT (o.cancelled AND s.state = 'REJECTED') THEN s.state
+         WHEN s.code = 'HOLD_NOT_ACTIVE' THEN 'SUCCEEDED' ELSE 'PARKED' END`
 
-	// settle ends an attempt if its lease is still the newest and has not been reported:
-	// a worker that was overtaken, however long ago, changes nothing. What it asked the
+	// settle ends attempts whose lease is still the newest and has not been reported: a
+	// worker that was overtaken, however long ago, changes nothing. What it asked the
 	// wallet is stored all the same: it was on the wire. The end of a late check is not
 	// a new end; what it has reopened is tried from now on.
 	settle = `
 WITH settled AS (
-UPDATE public.operations
+UPDATE public.operations AS o
 SET state = ` + endsAs + `,
-    code = CASE WHEN ` + endsAs + ` = 'SUCCEEDED' THEN NULL ELSE @code::text END,
-    wallet_id = @wallet_id::text,
-    park_reason = CASE WHEN ` + endsAs + ` = 'PARKED' THEN coalesce(@park_reason::text, 'REFUSED') END,
+    code = CASE WHEN ` + endsAs + ` = 'SUCCEEDED' THEN NULL ELSE s.code END,
+    wallet_id = s.wallet_id,
+    park_reason = CASE WHEN ` + endsAs + ` = 'PARKED' THEN coalesce(s.park_reason, 'REFUSED') END,
     ended_at = CASE WHEN ` + endsAs + ` IN ('PENDING', 'PARKED') THEN NULL
-                    WHEN state = 'NOT_APPLIED' AND @state::text = 'NOT_APPLIED' THEN ended_at
+                    WHEN o.state = 'NOT_APPLIED' AND s.state = 'NOT_APPLIED' THEN o.ended_at
                     ELSE clock_timestamp() END,
-    doubt_at = CASE WHEN @doubt::boolean THEN clock_timestamp() ELSE doubt_at END,
-    due_at = clock_timestamp() + @pause::interval,
-    turn = coalesce(@turn::text, leased_turn), leased_turn = NULL, resolve = @resolve::boolean,
-    tried_from = CASE WHEN state = 'NOT_APPLIED' AND @state::text = 'PENDING' THEN clock_timestamp() ELSE tried_from END,
-    attempts = attempts - @unspent::int,
-    target_id = @target_id::text, lookups = @lookups::int, late_checks = @late_checks::int,
-    last_reason = coalesce(@last_reason::text, last_reason)
-WHERE id = @id::uuid AND fence = @fence::bigint AND leased_turn IS NOT NULL
-RETURNING attempts + @unspent::int AS attempt),
+    doubt_at = CASE WHEN s.doubt THEN clock_timestamp() ELSE o.doubt_at END,
+    due_at = clock_timestamp() + s.pause,
+    turn = coalesce(s.turn, o.leased_turn), leased_turn = NULL, resolve = s.resolve,
+    tried_from = CASE WHEN o.state = 'NOT_APPLIED' AND s.state = 'PENDING' THEN clock_timestamp() ELSE o.tried_from END,
+    attempts = o.attempts - s.unspent,
+    target_id = s.target_id, lookups = s.lookups, late_checks = s.late_checks,
+    last_reason = coalesce(s.last_reason, o.last_reason)
+FROM unnest(
+    @ids::uuid[], @fences::bigint[], @states::text[], @codes::text[], @wallet_ids::text[], @park_reasons::text[],
+    @pauses::interval[], @turns::text[], @resolves::boolean[], @unspent::int[], @target_ids::text[],
+    @lookups::int[], @late_checks::int[], @last_reasons::text[], @doubts::boolean[])
+    AS s (id, fence, state, code, wallet_id, park_reason, pause, turn, resolve, unspent, target_id,
+          lookups, late_checks, last_reason, doubt)
+WHERE o.id = s.id AND o.fence = s.fence AND o.leased_turn IS NOT NULL
+RETURNING o.id, o.attempts + s.unspent AS attempt),
 made AS (
 INSERT INTO public.wallet_calls (` + callColumns + `)
-SELECT o.id, @fence::bigint, c.n, coalesce((SELECT attempt FROM settled), o.attempts), ` + callValues + `
-FROM public.operations AS o CROSS JOIN ` + calls + `
-WHERE o.id = @id::uuid
+SELECT o.id, c.fence, c.n, coalesce((SELECT attempt FROM settled WHERE settled.id = o.id), o.attempts), ` + callValues + `
+FROM ` + calls + `
+JOIN public.operations AS o ON o.id = c.subject_id
 ON CONFLICT (subject_id, fence, n) DO NOTHING)
-SELECT attempt FROM settled`
+SELECT id FROM settled`
 
 	// handBack makes a lease undone. One that was taken over stays so: somebody has
 	// sent, perhaps, and never said.
@@ -137,6 +143,25 @@ UPDATE public.operations
 SET due_at = clock_timestamp(), turn = leased_turn, leased_turn = NULL, resolve = resolve OR @taken_over::boolean,
     attempts = attempts - 1
 WHERE id = @id::uuid AND fence = @fence::bigint AND leased_turn IS NOT NULL`
+
+	// thin forgets wallet calls of what ended long ago, the oldest first. Ids begin with
+	// the time, so what is old is the left end of the primary key. What is not ended, or
+	// may still be looked at, keeps its calls, and so does the payment that it is about.
+	// Replicas share the work.
+	thin = `
+WITH old AS (
+SELECT c.subject_id, c.fence, c.n
+FROM public.wallet_calls AS c
+WHERE c.subject_id < public.uuid_v7_floor(statement_timestamp() - @keep::interval)
+  AND NOT EXISTS (SELECT FROM public.operations AS o WHERE o.id = c.subject_id AND ` + notLongEnded + `)
+  AND NOT EXISTS (SELECT FROM public.operations AS o WHERE o.payment_id = c.subject_id AND ` + notLongEnded + `)
+ORDER BY c.subject_id, c.fence, c.n
+LIMIT @batch::int
+FOR UPDATE SKIP LOCKED)
+DELETE FROM public.wallet_calls AS c USING old
+WHERE c.subject_id = old.subject_id AND c.fence = old.fence AND c.n = old.n`
+
+	notLongEnded = `(o.due_at IS NOT NULL OR coalesce(o.ended_at, 'infinity') >= statement_timestamp() - @keep::interval)`
 
 	// exposures is the money that is not settled yet. The queue's index and that of what
 	// is parked say which rows those are, however much has ended since; each of them is

@@ -30,7 +30,7 @@ func TestLeaseTellsAllThatAnAttemptNeeds(t *testing.T) {
 	l, _ := open(t, pgtest.New(t).URL, ledger.Options{}, never)
 	debit, hold, other := approved(t, l, payment.Debit, "debit"), approved(t, l, payment.Hold, "hold"), approved(t, l, payment.Hold, "other")
 	declined := claimed(t, l, "declined")
-	declined, err := l.Decide(t.Context(), declined.ID, payment.DeclineAndReverse(payment.WalletTimeout))
+	declined, err := l.Decide(t.Context(), declined, payment.DeclineAndReverse(payment.WalletTimeout))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -479,7 +479,7 @@ func TestReversalThatFoundNothingIsLookedAtAgainAndReopened(t *testing.T) {
 	l, _ := open(t, db.URL, ledger.Options{}, never)
 	conn := db.Connect(t)
 	p := claimed(t, l, "declined")
-	if _, err := l.Decide(t.Context(), p.ID, payment.DeclineAndReverse(payment.WalletTimeout)); err != nil {
+	if _, err := l.Decide(t.Context(), p, payment.DeclineAndReverse(payment.WalletTimeout)); err != nil {
 		t.Fatal(err)
 	}
 	state := func() payment.FollowUp { return followUps(t, l, p)[0] }
@@ -558,7 +558,7 @@ func TestExposureIsWhatIsOpen(t *testing.T) {
 	end(t, l, parked.ID, payment.Settlement{State: payment.Parked})
 	end(t, l, done.ID, payment.Settlement{State: payment.Succeeded, WalletID: "w"})
 	ended := claimed(t, l, "not applied")
-	if _, err := l.Decide(t.Context(), ended.ID, payment.DeclineAndReverse(payment.WalletTimeout)); err != nil {
+	if _, err := l.Decide(t.Context(), ended, payment.DeclineAndReverse(payment.WalletTimeout)); err != nil {
 		t.Fatal(err)
 	}
 	for _, w := range leased(t, l, order(10)) {
@@ -597,7 +597,7 @@ func TestEveryReversalIsWorkAtOnce(t *testing.T) {
 	l, _ := open(t, db.URL, ledger.Options{}, never)
 	want := map[payment.Reference]payment.Payment{}
 	decided, inFlight := claimed(t, l, "decided"), claimed(t, l, "in flight")
-	if _, err := l.Decide(t.Context(), decided.ID, payment.DeclineAndReverse(payment.WalletTimeout)); err != nil {
+	if _, err := l.Decide(t.Context(), decided, payment.DeclineAndReverse(payment.WalletTimeout)); err != nil {
 		t.Fatal(err)
 	}
 	cancelled(t, l, payment.Debit, "in flight")

@@ -122,21 +122,6 @@ func members(metadata []byte) (m map[string]string, err error) {
 	return m, err
 }
 
-// callArgs are the arguments that calls (statements.go) reads.
-func callArgs(made []payment.WalletCall) pgx.NamedArgs {
-	n := len(made)
-	names, outcomes, reasons := make([]string, n), make([]string, n), make([]string, n)
-	statuses, agos, tooks := make([]int32, n), make([]int64, n), make([]int64, n)
-	for i, c := range made {
-		names[i], outcomes[i], reasons[i] = c.Call, c.Outcome, string(c.Reason)
-		statuses[i] = int32(c.Status) //nolint:gosec // an HTTP status
-		agos[i], tooks[i] = c.Ago.Microseconds(), c.Took.Microseconds()
-	}
-	return pgx.NamedArgs{
-		"calls": names, "outcomes": outcomes, "reasons": reasons, "statuses": statuses, "agos": agos, "tooks": tooks,
-	}
-}
-
 // value is *p, or the zero value for a null.
 func value[T any](p *T) T {
 	if p == nil {

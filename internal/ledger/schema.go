@@ -15,10 +15,12 @@ import (
 var (
 	// ErrSchemaOld: migrations are missing. The program cannot run.
 	ErrSchemaOld = errors.New("the database schema is older than this program: run `safeledger migrate`")
-	// ErrSchemaNew: a later release has migrated. Migrations are written so that the
-	// release before still runs on them, so this is worth a warning, and a reason not
-	// to go back further.
-	ErrSchemaNew = errors.New("the database schema is newer than this program")
+	// ErrSchemaNew: a later release has migrated, and says that this program still
+	// runs: replicas are being replaced, or a release was taken back. Worth a warning.
+	ErrSchemaNew = errors.New("the database schema is newer than this program, which still runs on it")
+	// ErrSchemaTooNew: a later release has migrated, and does not say that. What this
+	// program would write there is anybody's guess. The program cannot run.
+	ErrSchemaTooNew = errors.New("the database schema is too new for this program: run a release that knows it")
 	// ErrNotDurable: a commit would not be a promise.
 	ErrNotDurable = errors.New("the database does not keep what it commits")
 )
@@ -30,7 +32,8 @@ func Migrate(ctx context.Context, databaseURL string, log *slog.Logger) error {
 }
 
 // CheckSchema reports whether the database is fit for this program: nil, one of
-// ErrSchemaOld, ErrSchemaNew and ErrNotDurable, or that it could not be asked.
+// ErrSchemaOld, ErrSchemaNew, ErrSchemaTooNew and ErrNotDurable, or that it could not
+// be asked. See docs/adr/0019.
 func (l *Ledger) CheckSchema(ctx context.Context) error {
 	var fsync, synchronousCommit string
 	err := l.transact(ctx, trip{begin: beginRead, queue: func(b *pgx.Batch) {
@@ -56,9 +59,29 @@ func (l *Ledger) CheckSchema(ctx context.Context) error {
 	case version < migrations.Latest:
 		return fmt.Errorf("%w (version %d, needed %d)", ErrSchemaOld, version, migrations.Latest)
 	case version > migrations.Latest:
-		return fmt.Errorf("%w (version %d, known %d)", ErrSchemaNew, version, migrations.Latest)
+		return l.checkNewerSchema(ctx, version)
 	}
 	return nil
+}
+
+// checkNewerSchema asks a schema that this program does not know whether it may run.
+func (l *Ledger) checkNewerSchema(ctx context.Context, version int64) error {
+	var (
+		oldest int64
+		said   bool
+	)
+	err := l.transact(ctx, trip{begin: beginRead, queue: func(b *pgx.Batch) {
+		b.Queue(oldestProgram, pgx.NamedArgs{"version": version}).QueryRow(func(row pgx.Row) error { return row.Scan(&oldest, &said) })
+	}})
+	switch {
+	case err != nil && code(err) != undefinedTable:
+		return fmt.Errorf("check the schema: %w", err)
+	case err != nil || !said:
+		return fmt.Errorf("%w (version %d, which does not say what runs on it, known %d)", ErrSchemaTooNew, version, migrations.Latest)
+	case oldest > migrations.Latest:
+		return fmt.Errorf("%w (version %d, which runs programs from %d, known %d)", ErrSchemaTooNew, version, oldest, migrations.Latest)
+	}
+	return fmt.Errorf("%w (version %d, known %d)", ErrSchemaNew, version, migrations.Latest)
 }
 
 // Ping reports whether the database can be reached and takes writes. It waits for

@@ -2,7 +2,9 @@ package ledger_test
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -13,6 +15,7 @@ import (
 	"github.com/safeledger/safeledger/internal/ledger/ledgertest"
 	"github.com/safeledger/safeledger/internal/payment"
 	"github.com/safeledger/safeledger/internal/pgtest"
+	"github.com/safeledger/safeledger/migrations"
 )
 
 // Without the constraint a key has as many owners as there are claimants (field
@@ -46,7 +49,7 @@ func TestDatabaseRefusesWhatMustNeverBe(t *testing.T) {
 	l, _ := open(t, db.URL, ledger.Options{}, never)
 	flying := claimed(t, l, "in flight")
 	declined := claimed(t, l, "declined")
-	if _, err := l.Decide(t.Context(), declined.ID, payment.DeclineAndReverse(payment.WalletTimeout)); err != nil {
+	if _, err := l.Decide(t.Context(), declined, payment.DeclineAndReverse(payment.WalletTimeout)); err != nil {
 		t.Fatal(err)
 	}
 	hold, other := approved(t, l, payment.Hold, "hold"), approved(t, l, payment.Hold, "other")
@@ -165,7 +168,7 @@ func TestReversalIsStoredUnderItsDerivedKey(t *testing.T) {
 	db := pgtest.New(t)
 	l, _ := open(t, db.URL, ledger.Options{}, never)
 	p := claimed(t, l, "reversed")
-	if _, err := l.Decide(t.Context(), p.ID, payment.DeclineAndReverse(payment.WalletTimeout)); err != nil {
+	if _, err := l.Decide(t.Context(), p, payment.DeclineAndReverse(payment.WalletTimeout)); err != nil {
 		t.Fatal(err)
 	}
 	var stored, reference string
@@ -215,7 +218,7 @@ func TestDecidingStaysHeapOnly(t *testing.T) {
 		if n%4 == 0 {
 			d = payment.DeclineAndReverse(payment.WalletTimeout)
 		}
-		if _, err := l.Decide(t.Context(), claim.Payment.ID, d); err != nil {
+		if _, err := l.Decide(t.Context(), claim.Payment, d); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -263,36 +266,83 @@ func TestMigrationsMayRunAtOnceAndAgain(t *testing.T) {
 
 // A program on the wrong schema fails one request after the other; one on a
 // database that forgets loses money quietly. Both must be said at the start, and
-// apart, because the remedies differ.
+// apart, because the remedies differ. A schema that is newer is no fault as long as
+// it says that this program still runs: without that, no release could be replaced
+// replica by replica, or taken back.
 func TestCheckSchemaTellsWhatIsWrong(t *testing.T) {
 	t.Parallel()
-	check := func(db *pgtest.DB) error {
-		l, _ := open(t, db.URL, ledger.Options{}, never)
-		return l.CheckSchema(t.Context())
+	const next, nextButOne = migrations.Latest + 1, migrations.Latest + 2
+	// migrated is a schema that later releases have brought to version, and what they
+	// left behind for programs such as this one.
+	migrated := func(version int, left ...string) string {
+		return strings.Join(append(left, fmt.Sprintf(
+			"INSERT INTO public.goose_db_version (version_id, is_applied) VALUES (%d, true)", version)), "; ")
 	}
-	version := func(db *pgtest.DB, sql string) {
-		t.Helper()
-		if _, err := db.Connect(t).Exec(t.Context(), sql); err != nil {
-			t.Fatal(err)
-		}
+	runs := func(version, oldest int) string {
+		return fmt.Sprintf("INSERT INTO public.schema_compatibility VALUES (%d, %d)", version, oldest)
 	}
-	never, old, later, current, forgetful := pgtest.NewEmpty(t), pgtest.New(t), pgtest.New(t), pgtest.New(t), pgtest.New(t)
-	version(old, "DELETE FROM public.goose_db_version WHERE version_id > 0")
-	version(later, "INSERT INTO public.goose_db_version (version_id, is_applied) VALUES (99999, true)")
-	forgetful.Set(t, "synchronous_commit", "off")
 
+	for name, c := range map[string]struct {
+		sql  string
+		want error
+	}{
+		"current":                           {"SELECT 1", nil},
+		"of the first release":              {"DELETE FROM public.goose_db_version WHERE version_id > 1", ledger.ErrSchemaOld},
+		"of the release before":             {fmt.Sprintf("DELETE FROM public.goose_db_version WHERE version_id = %d", migrations.Latest), ledger.ErrSchemaOld},
+		"later, runs this program":          {migrated(next, runs(next, migrations.Latest)), ledger.ErrSchemaNew},
+		"later, runs older ones too":        {migrated(next, runs(next, 1)), ledger.ErrSchemaNew},
+		"later, runs later ones only":       {migrated(nextButOne, runs(nextButOne, next)), ledger.ErrSchemaTooNew},
+		"later, one between runs them only": {migrated(nextButOne+1, runs(nextButOne, next), runs(nextButOne+1, 1)), ledger.ErrSchemaTooNew},
+		"later, says nothing":               {migrated(next), ledger.ErrSchemaTooNew},
+		"later, only one between says so":   {migrated(nextButOne, runs(next, 1)), ledger.ErrSchemaTooNew},
+		"later, has no place to say it":     {migrated(next, "DROP TABLE public.schema_compatibility"), ledger.ErrSchemaTooNew},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := pgtest.New(t)
+			execute(t, db.Connect(t), c.sql)
+			l, _ := open(t, db.URL, ledger.Options{}, never)
+			if err := l.CheckSchema(t.Context()); !errors.Is(err, c.want) {
+				t.Errorf("%v, want %v", err, c.want)
+			}
+		})
+	}
+
+	empty, forgetful := pgtest.NewEmpty(t), pgtest.New(t)
+	forgetful.Set(t, "synchronous_commit", "off")
 	for name, c := range map[string]struct {
 		db   *pgtest.DB
 		want error
 	}{
-		"never migrated": {never, ledger.ErrSchemaOld},
-		"old":            {old, ledger.ErrSchemaOld},
-		"later":          {later, ledger.ErrSchemaNew},
-		"current":        {current, nil},
+		"never migrated": {empty, ledger.ErrSchemaOld},
 		"forgetful":      {forgetful, ledger.ErrNotDurable},
 	} {
-		if err := check(c.db); !errors.Is(err, c.want) {
+		l, _ := open(t, c.db.URL, ledger.Options{}, never)
+		if err := l.CheckSchema(t.Context()); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
+	}
+}
+
+// A migration that says nothing about older programs ends every replica of the
+// release before at its next restart, in the middle of the rollout.
+func TestEveryMigrationSaysWhichProgramsStillRun(t *testing.T) {
+	t.Parallel()
+	const first = 4 // the one that brought the table
+	var (
+		seen   int
+		silent []int64
+	)
+	if err := pgtest.New(t).Connect(t).QueryRow(t.Context(), `
+SELECT count(*), coalesce(array_agg(v.version_id) FILTER (WHERE c.version IS NULL), '{}')
+FROM public.goose_db_version AS v LEFT JOIN public.schema_compatibility AS c ON c.version = v.version_id
+WHERE v.version_id >= $1`, first).Scan(&seen, &silent); err != nil {
+		t.Fatal(err)
+	}
+	if len(silent) > 0 {
+		t.Errorf("the migrations %v do not say which programs still run", silent)
+	}
+	if want := migrations.Latest - first + 1; seen != want {
+		t.Errorf("%d migrations were asked, want %d", seen, want)
 	}
 }

@@ -27,6 +27,14 @@ SELECT set_config('statement_timeout', coalesce(@statement_timeout::text, curren
 id, caller, operation, account, amount_minor, currency, till_reference, metadata,
 reference, state, code, wallet_id, created_at, decided_at`
 
+	// setLimitsByIndex is setLimits for statements whose arguments are arrays. Every
+	// plan must go by the index from each element, in the order of the array: that is
+	// the order of the locks. A plan that is made while a table is nearly empty would
+	// read all of it instead, and be kept while the table grows.
+	setLimitsByIndex = setLimits + `,
+       set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true),
+       set_config('enable_mergejoin', 'off', true), set_config('jit', 'off', true)`
+
 	// claim makes one owner per key: the unique constraint decides between any number
 	// of claimants, and no row comes back to those who lost. DO NOTHING and not DO
 	// UPDATE, which would cost every replay a row lock and an fsync. The id is of the
@@ -36,11 +44,15 @@ reference, state, code, wallet_id, created_at, decided_at`
 INSERT INTO public.payments (
     id, caller, operation, key_hash, fingerprint, reference,
     account, amount_minor, currency, till_reference, metadata, state, created_at)
-SELECT public.uuid_v7(clock.at), @caller::text, @operation::text, @key_hash::bytea, @fingerprint::bytea, @reference::uuid,
-       @account::text, @amount_minor::bigint, @currency::text, @till_reference::text, @metadata::json, 'IN_FLIGHT', clock.at
+SELECT public.uuid_v7(clock.at), c.caller, c.operation, c.key_hash, c.fingerprint, c.reference,
+       c.account, c.amount_minor, c.currency, c.till_reference, c.metadata::json, 'IN_FLIGHT', clock.at
 FROM (SELECT clock_timestamp() AS at) AS clock
+CROSS JOIN unnest(
+    @callers::text[], @operations::text[], @key_hashes::bytea[], @fingerprints::bytea[], @references::uuid[],
+    @accounts::text[], @amounts::bigint[], @currencies::text[], @till_references::text[], @metadata::text[])
+    AS c (caller, operation, key_hash, fingerprint, reference, account, amount_minor, currency, till_reference, metadata)
 ON CONFLICT (key_hash, caller, operation) DO NOTHING
-RETURNING id, created_at`
+RETURNING reference, id, created_at`
 
 	// claimed reads the row that was in the way of a claim. It is a statement of its
 	// own because the snapshot of the insert may be older than that row's commit, and
@@ -62,36 +74,39 @@ WHERE key_hash = @key_hash::bytea AND caller = @caller::text AND operation = @op
 p.id, p.caller, p.operation, p.account, p.amount_minor, p.currency, p.till_reference, p.metadata,
 p.reference, p.state, p.code, p.wallet_id, p.created_at, p.decided_at`
 
-	// decidePayment stores a decision where there is none yet: state moves forward
-	// once, whoever comes first. It touches no column of an index.
-	decidePayment = `
-UPDATE public.payments
-SET state = @state::text, code = @code::text, wallet_id = @wallet_id::text, decided_at = clock_timestamp()
-WHERE id = @id::uuid AND state = 'IN_FLIGHT'
-RETURNING ` + paymentColumns
+	// decideSome stores decisions where there are none yet: state moves forward once,
+	// whoever comes first. It touches no column of an index.
+	decideSome = `
+UPDATE public.payments AS p
+SET state = d.state, code = d.code, wallet_id = d.wallet_id, decided_at = clock_timestamp()
+FROM unnest(@ids::uuid[], @states::text[], @codes::text[], @wallet_ids::text[], @reverse::boolean[])
+    AS d (id, state, code, wallet_id, reverse)
+WHERE p.id = d.id AND p.state = 'IN_FLIGHT'
+RETURNING p.id, p.decided_at, p.reference, p.account, p.amount_minor, p.currency, d.reverse`
 
 	// decide is that, and the wallet calls that led to it in the same statement: no
 	// commit of their own, and they are known even where somebody else has decided.
 	decide = `
-WITH decided AS (` + decidePayment + `),
+WITH decided AS (` + decideSome + `),
 made AS (` + decisionCalls + `)
-SELECT ` + paymentColumns + ` FROM decided`
+SELECT id, decided_at FROM decided`
 
-	// decideAndReverse is decide with the reversal's row in the same statement: a
+	// decideAndReverse is decide with the rows of the reversals in the same statement: a
 	// decline whose reversal was lost would keep a customer's money.
 	decideAndReverse = `
-WITH decided AS (` + decidePayment + `),
-reversal AS (` + reverseDecided + `),
+WITH decided AS (` + decideSome + `),
+reversal AS (` + reverseDecided + `
+WHERE reverse),
 made AS (` + decisionCalls + `)
-SELECT ` + paymentColumns + ` FROM decided`
+SELECT id, decided_at FROM decided`
 
-	// decisionCalls are the calls that a handler made, under a fence of 0: there is no
-	// lease. Whoever decides twice made them once.
+	// decisionCalls are the calls that handlers made. Whoever decides twice made them
+	// once.
 	decisionCalls = `
 INSERT INTO public.wallet_calls (` + callColumns + `)
-SELECT p.id, 0, c.n, 1, ` + callValues + `
-FROM public.payments AS p CROSS JOIN ` + calls + `
-WHERE p.id = @id::uuid
+SELECT c.subject_id, c.fence, c.n, 1, ` + callValues + `
+FROM ` + calls + `
+WHERE EXISTS (SELECT FROM public.payments AS p WHERE p.id = c.subject_id)
 ON CONFLICT DO NOTHING`
 
 	// calls are wallet calls as arrays, one element each, and callValues what is stored
@@ -100,8 +115,9 @@ ON CONFLICT DO NOTHING`
 	callColumns = `subject_id, fence, n, attempt, call, outcome, reason, status, at, took`
 	callValues  = `c.call, c.outcome, c.reason, nullif(c.status, 0),
        clock_timestamp() - c.ago * interval '1 microsecond', c.took * interval '1 microsecond'`
-	calls = `unnest(@calls::text[], @outcomes::text[], @reasons::text[], @statuses::int[], @agos::bigint[], @tooks::bigint[])
-    WITH ORDINALITY AS c(call, outcome, reason, status, ago, took, n)`
+	calls = `unnest(@subjects::uuid[], @call_fences::bigint[], @places::int[], @calls::text[], @outcomes::text[], @reasons::text[],
+    @statuses::int[], @agos::bigint[], @tooks::bigint[])
+    AS c (subject_id, fence, n, call, outcome, reason, status, ago, took)`
 
 	// reverseDecided writes the reversal of each payment in the CTE `decided`. The
 	// outbound key is derived, so there can only be one, whenever it is sent. It is
@@ -198,4 +214,10 @@ WHERE id = @id::uuid`
 
 	// schemaVersion is the newest migration that was applied.
 	schemaVersion = `SELECT coalesce(max(version_id), 0) FROM public.goose_db_version WHERE is_applied`
+
+	// oldestProgram is the oldest program that every migration up to @version lets run,
+	// and whether that one has spoken at all.
+	oldestProgram = `
+SELECT coalesce(max(oldest_program), 0), coalesce(bool_or(version = @version::bigint), false)
+FROM public.schema_compatibility`
 )

@@ -1,10 +1,12 @@
 package ledger
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -29,6 +31,8 @@ const (
 	queryCanceled    = "57014" // statement_timeout, or an operator
 	readOnly         = "25006" // the server has become a standby, or was made read-only
 	undefinedTable   = "42P01"
+
+	connectionExceptions = "08" // a class: a pooler that has lost the server says so
 )
 
 // trip is a transaction that is one round trip: begin, its limits, its
@@ -37,14 +41,16 @@ const (
 // this one, bounded by the caller's deadline alone.)
 type trip struct {
 	begin    string
+	limits   string        // setLimits if empty
 	lockWait time.Duration // 0: as the server has it
 	queue    func(*pgx.Batch)
 }
 
 // transact makes the trip. A nil error means that it is committed. Any error
 // means that this is not known: the server may have committed and its answer have
-// been lost. The callbacks of trip.queue may have run all the same; what they
-// read counts only after a nil error.
+// been lost. Only if it is errRolledBack as well, it is known not to be. The
+// callbacks of trip.queue may have run all the same; what they read counts only
+// after a nil error.
 func (l *Ledger) transact(ctx context.Context, t trip) error {
 	conn, err := l.pool.Acquire(ctx)
 	if err != nil {
@@ -54,11 +60,23 @@ func (l *Ledger) transact(ctx context.Context, t trip) error {
 
 	batch := &pgx.Batch{}
 	batch.Queue(t.begin)
-	batch.Queue(setLimits, pgx.NamedArgs{
+	batch.Queue(cmp.Or(t.limits, setLimits), pgx.NamedArgs{
 		"statement_timeout": statementTimeout(ctx),
 		"lock_timeout":      milliseconds(t.lockWait),
 	})
 	t.queue(batch)
+	written := false
+	last := batch.QueuedQueries[len(batch.QueuedQueries)-1]
+	read := last.Fn
+	last.Fn = func(results pgx.BatchResults) (err error) {
+		if read != nil {
+			err = read(results)
+		} else {
+			_, err = results.Exec()
+		}
+		written = err == nil
+		return err
+	}
 	// COMMIT is accepted in a transaction that has failed, and then rolls back
 	// without an error: what it did is in its tag only. A pipeline stops before that
 	// at the first error; this is so that nobody has to rely on it.
@@ -69,13 +87,26 @@ func (l *Ledger) transact(ctx context.Context, t trip) error {
 		return nil
 	})
 	if err := conn.SendBatch(ctx, batch).Close(); err != nil {
+		if !written && refusal(err) {
+			err = fmt.Errorf("%w: %w", errRolledBack, err)
+		}
 		return classify(errors.Join(err, leave(ctx, conn, err)))
 	}
 	return nil
 }
 
+// refusal reports whether err is a statement that the server refused and lives on:
+// behind it in a pipeline nothing is done any more, so no COMMIT is either. An error
+// of the COMMIT itself says nothing (one that waits for a standby is durable
+// already), nor does a connection that was ended, by the server or by a pooler.
+func refusal(err error) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && pg.SeverityUnlocalized == "ERROR" && !strings.HasPrefix(pg.Code, connectionExceptions)
+}
+
 var (
 	errNotCommitted = errors.New("the transaction was not committed")
+	errRolledBack   = errors.New("the transaction was rolled back")
 	errNotWritable  = errors.New("the database takes no writes: a standby, or read-only")
 )
 
@@ -125,6 +156,15 @@ func classify(err error) error {
 		return fmt.Errorf("%w: %w", context.DeadlineExceeded, err)
 	}
 	return err
+}
+
+// waitedForTwin reports whether err is a claim that gave up waiting for the insert of the
+// same key by somebody who has not committed. Only the wait for another transaction's row
+// says where it was ("while inserting index tuple …", in the server's language); one for
+// a table or for the place where it grows does not.
+func waitedForTwin(err error) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && pg.Code == lockNotAvailable && pg.Where != ""
 }
 
 // code is the SQLSTATE of err, "" if it did not come from the server.

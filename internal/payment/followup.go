@@ -1,7 +1,6 @@
 package payment
 
 import (
-	"crypto/sha256"
 	"time"
 
 	"github.com/google/uuid"
@@ -31,8 +30,7 @@ type FollowUpRequest struct {
 // Request.Fingerprint does. The payment that it names is part of it, and a
 // capture of the whole hold differs from one that spells the amount out.
 func (r FollowUpRequest) Fingerprint() Fingerprint {
-	c := canonical{sha256.New()}
-	c.text("safeledger/fingerprint/1")
+	c := newCanonical("safeledger/fingerprint/1")
 	c.text(string(r.Kind))
 	c.text(string(r.Of))
 	if r.PaymentID == uuid.Nil {

@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/binary"
-	"hash"
 	"maps"
 	"slices"
 	"strconv"
@@ -40,8 +39,7 @@ const fingerprintVersion = 1
 // absent has the count 0, so that absent and empty differ. Golden vectors:
 // api/fingerprint-vectors.json.
 func (r Request) Fingerprint() Fingerprint {
-	c := canonical{sha256.New()}
-	c.text("safeledger/fingerprint/1")
+	c := newCanonical("safeledger/fingerprint/1")
 	c.text(string(r.Operation))
 	return c.fingerprint(r.Account, r.Amount, r.TillReference, r.Metadata)
 }
@@ -64,12 +62,18 @@ func (r Reference) String() string { return uuid.UUID(r).String() }
 // fingerprint is part of it so that a duplicate answer can never stand for an
 // amount that the wallet did not take. See ADR 0003.
 func (r Request) DeriveReference() Reference {
-	return deriveReference(r.Caller, r.Operation, r.Key, r.Fingerprint())
+	_, reference := r.Identify()
+	return reference
+}
+
+// Identify is the Fingerprint and, derived with it, the Reference.
+func (r Request) Identify() (Fingerprint, Reference) {
+	fingerprint := r.Fingerprint()
+	return fingerprint, deriveReference(r.Caller, r.Operation, r.Key, fingerprint)
 }
 
 func deriveReference(caller string, operation Operation, key Key, fingerprint Fingerprint) Reference {
-	c := canonical{sha256.New()}
-	c.text("safeledger/reference/1")
+	c := newCanonical("safeledger/reference/1")
 	c.text(caller)
 	c.text(string(operation))
 	c.text(string(key))
@@ -80,29 +84,35 @@ func deriveReference(caller string, operation Operation, key Key, fingerprint Fi
 // Reversal is the reference of the reversal that undoes what r names: derived
 // from it, so that there can only ever be one.
 func (r Reference) Reversal() Reference {
-	c := canonical{sha256.New()}
-	c.text("safeledger/reversal/1")
+	c := newCanonical("safeledger/reversal/1")
 	c.text(r.String())
 	return c.reference()
 }
 
 // canonical writes the length-prefixed form that fingerprints and references
 // are hashes of.
-type canonical struct{ hash.Hash }
+type canonical []byte
 
-func (c canonical) count(n int) {
-	var b [4]byte
-	binary.BigEndian.PutUint32(b[:], uint32(n)) //nolint:gosec // bounded by the 16 KiB of a request body
-	c.Write(b[:])
+// usualForm is room for the form of a request without metadata.
+const usualForm = 512
+
+func newCanonical(version string) canonical {
+	c := make(canonical, 0, usualForm)
+	c.text(version)
+	return c
 }
 
-func (c canonical) text(s string) {
+func (c *canonical) count(n int) {
+	*c = binary.BigEndian.AppendUint32(*c, uint32(n)) //nolint:gosec // bounded by the 16 KiB of a request body
+}
+
+func (c *canonical) text(s string) {
 	c.count(len(s))
-	c.Write([]byte(s))
+	*c = append(*c, s...)
 }
 
 // optional is a text that need not be there, and is never empty.
-func (c canonical) optional(s string) {
+func (c *canonical) optional(s string) {
 	if s == "" {
 		c.count(0)
 		return
@@ -112,7 +122,7 @@ func (c canonical) optional(s string) {
 }
 
 // members are the string members of an object that need not be there, by name.
-func (c canonical) members(m map[string]string) {
+func (c *canonical) members(m map[string]string) {
 	if m == nil {
 		c.count(0)
 		return
@@ -126,21 +136,22 @@ func (c canonical) members(m map[string]string) {
 }
 
 // fingerprint writes what every request may have, and ends it.
-func (c canonical) fingerprint(account string, amount Money, tillReference string, metadata map[string]string) Fingerprint {
+func (c *canonical) fingerprint(account string, amount Money, tillReference string, metadata map[string]string) Fingerprint {
 	c.text(account)
 	c.text(strconv.FormatInt(amount.AmountMinor, 10))
 	c.text(amount.Currency)
 	c.optional(tillReference)
 	c.members(metadata)
+	sum := sha256.Sum256(*c)
 	f := Fingerprint{fingerprintVersion}
-	c.Sum(f[:1])
+	copy(f[1:], sum[:])
 	return f
 }
 
 // reference makes a UUIDv8 (RFC 9562 section 5.8) of the hash's first 16 bytes.
 func (c canonical) reference() Reference {
-	var id uuid.UUID
-	copy(id[:], c.Sum(nil))
+	sum := sha256.Sum256(c)
+	id := uuid.UUID(sum[:16])
 	id[6] = id[6]&0x0f | 0x80
 	id[8] = id[8]&0x3f | 0x80
 	return Reference(id)

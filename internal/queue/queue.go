@@ -126,6 +126,9 @@ const (
 	// gatherFor is how long the first worker that becomes free waits for others, so
 	// that a saturated replica leases by the batch and not one by one.
 	gatherFor = 5 * time.Millisecond
+	// handsPerWorker bounds what is leased and not yet settled: an attempt for each worker,
+	// and another whose end is being written.
+	handsPerWorker = 2
 	// storeLimit bounds a statement of the queue's own. Nobody waits for it but a
 	// drain, which has room for it beside an attempt; a settlement that is lost costs
 	// a lookup.
@@ -157,7 +160,9 @@ type Queue struct {
 
 	nudged  chan struct{} // there may be work
 	free    chan struct{} // a token per worker that is free
+	hands   chan struct{} // a token per lease that may be taken besides those whose end is not written yet
 	freed   chan struct{} // a worker has become free
+	written chan struct{} // a lease has ended
 	running sync.WaitGroup
 }
 
@@ -177,10 +182,15 @@ func New(l ledger, w wallet, cfg Config) (*Queue, error) {
 		lookups: rate.NewLimiter(rate.Limit(cfg.LookupsPerSecond), max(1, int(time.Duration(cfg.LookupsPerSecond)*busyPoll/time.Second))),
 		nudged:  make(chan struct{}, 1),
 		free:    make(chan struct{}, cfg.Workers),
+		hands:   make(chan struct{}, handsPerWorker*cfg.Workers),
 		freed:   make(chan struct{}, 1),
+		written: make(chan struct{}, 1),
 	}
-	for range cfg.Workers {
+	for range cap(q.free) {
 		q.free <- struct{}{}
+	}
+	for range cap(q.hands) {
+		q.hands <- struct{}{}
 	}
 	return q, nil
 }
@@ -206,7 +216,7 @@ func poke(c chan struct{}) {
 func (q *Queue) Run(ctx context.Context) {
 	defer q.running.Wait()
 	for ctx.Err() == nil {
-		if len(q.free) == 0 {
+		if q.able() == 0 {
 			q.gather(ctx)
 			continue
 		}
@@ -214,22 +224,26 @@ func (q *Queue) Run(ctx context.Context) {
 	}
 }
 
+// able is how many attempts could begin now.
+func (q *Queue) able() int { return min(len(q.free), len(q.hands)) }
+
 // gather waits for a worker to become free, and a moment longer for some more.
 func (q *Queue) gather(ctx context.Context) {
 	enough := max(1, cap(q.free)/4)
 	var moment <-chan time.Time
-	for len(q.free) < enough {
+	for q.able() < enough {
 		select {
 		case <-ctx.Done():
 			return
 		case <-moment:
 			return
 		case <-q.freed:
-			if moment == nil {
-				timer := time.NewTimer(gatherFor)
-				defer timer.Stop()
-				moment = timer.C
-			}
+		case <-q.written:
+		}
+		if moment == nil {
+			timer := time.NewTimer(gatherFor)
+			defer timer.Stop()
+			moment = timer.C
 		}
 	}
 }
@@ -262,7 +276,7 @@ func (q *Queue) rest(ctx context.Context, p pace) {
 
 // fill leases work for the workers that are free and starts it.
 func (q *Queue) fill(ctx context.Context) pace {
-	order := q.order(len(q.free))
+	order := q.order(q.able())
 	begun := time.Now()
 	// A lease that has been asked for is waited for even when we are told to stop:
 	// otherwise its rows would be nobody's until it runs out.
@@ -297,6 +311,7 @@ func (q *Queue) fill(ctx context.Context) pace {
 			q.log.WarnContext(ctx, "work is taken over from a worker that never reported", "id", w.ID, "kind", w.Kind)
 		}
 		<-q.free
+		<-q.hands
 		q.running.Add(1)
 		go q.work(context.WithoutCancel(ctx), a)
 	}
@@ -342,15 +357,19 @@ func (q *Queue) sawBreaker(now time.Time) {
 	q.budget.broken()
 }
 
-// work makes one attempt and writes down how it ended.
+// work makes one attempt and writes down how it ended. The worker is free for another
+// when the wallet has answered: the next are leased, and sent, while this end waits for
+// the disk with others'.
 func (q *Queue) work(ctx context.Context, a *attempt) {
 	defer func() {
-		q.free <- struct{}{}
-		poke(q.freed)
+		q.hands <- struct{}{}
+		poke(q.written)
 		q.running.Done()
 	}()
 	crashpoint.Here(crashpoint.WorkerAfterLease)
 	s := a.perform(ctx)
+	q.free <- struct{}{}
+	poke(q.freed)
 	crashpoint.Here(crashpoint.WorkerBeforeSettle)
 
 	ctx, cancel := context.WithTimeout(ctx, storeLimit)

@@ -145,6 +145,7 @@ func Catalogue() []Metric {
 		walletCalls, walletCallDuration, walletInFlight, breakerState, breakerTransitions,
 		followUpsOpen, followUpsOpenAmount, followUpsOpenAge, followUpsRead, followUpsEnded,
 		queueAttempts, queueRetries, queueRetryTokens, queueTakenOver, queueFenced, queueLateApplies, queueDuplicates, queueLeased,
+		ledgerTransactionDuration, ledgerTransactionWrites, ledgerTransactionsUndone,
 		ledgerReachable, recoverySwept, clockSkew, schemaVersion, limit,
 		buildInfo,
 	}

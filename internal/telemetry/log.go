@@ -39,6 +39,9 @@ func guard(groups []string, a slog.Attr) slog.Attr {
 	if isSecret(a.Key) || slices.ContainsFunc(groups, isSecret) {
 		return slog.String(a.Key, redacted)
 	}
+	if a.Value.Kind() != slog.KindAny {
+		return a
+	}
 	switch a.Value.Any().(type) {
 	case payment.Request, *payment.Request, payment.Payment, *payment.Payment, payment.Instruction, *payment.Instruction,
 		payment.FollowUpRequest, *payment.FollowUpRequest, payment.FollowUp, *payment.FollowUp,
@@ -52,6 +55,11 @@ func guard(groups []string, a slog.Attr) slog.Attr {
 }
 
 func isSecret(name string) bool {
-	words := strings.FieldsFunc(strings.ToLower(name), func(c rune) bool { return c == '_' || c == '-' || c == '.' })
-	return slices.ContainsFunc(words, func(word string) bool { return slices.Contains(secretWords, word) })
+	separates := func(c rune) bool { return c == '_' || c == '-' || c == '.' }
+	for word := range strings.FieldsFuncSeq(strings.ToLower(name), separates) { // makes no slice: it runs for each attribute
+		if slices.Contains(secretWords, word) {
+			return true
+		}
+	}
+	return false
 }

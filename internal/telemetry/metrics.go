@@ -36,6 +36,7 @@ type Metrics struct {
 	breakerTransitions *prometheus.CounterVec
 
 	queueMetrics
+	ledgerMetrics
 
 	watched  atomic.Pointer[watched]
 	exposure exposure
@@ -65,6 +66,7 @@ func New(registry prometheus.Registerer, version, commit string) *Metrics {
 		breakerTransitions: counters(breakerTransitions),
 	}
 	m.queueMetrics = newQueueMetrics(registry)
+	m.ledgerMetrics = newLedgerMetrics(registry)
 	m.exposure.known = make(map[exposureLabels]bool)
 
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: buildInfo.Name, Help: buildInfo.Help}, buildInfo.Labels)

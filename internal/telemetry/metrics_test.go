@@ -557,3 +557,39 @@ func exercise(m *Metrics) {
 	m.Leased()
 	m.SetDatabase(0, 2, 2)
 }
+
+// Whether tills wait for the disk, for each other or for nobody is read off these.
+func TestTheLedgersTransactionsAreCounted(t *testing.T) {
+	t.Parallel()
+	registry := prometheus.NewRegistry()
+	m := New(registry, "test", "test")
+	m.Shared(3)(false)
+	m.Shared(5)(true)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := 0
+	for _, f := range families {
+		switch f.GetName() {
+		case ledgerTransactionWrites.Name:
+			seen++
+			if h := f.GetMetric()[0].GetHistogram(); h.GetSampleCount() != 2 || h.GetSampleSum() != 8 {
+				t.Errorf("%d transactions of %v writes, want 2 of 8", h.GetSampleCount(), h.GetSampleSum())
+			}
+		case ledgerTransactionsUndone.Name:
+			seen++
+			if undone := f.GetMetric()[0].GetCounter().GetValue(); undone != 1 {
+				t.Errorf("%v transactions were undone, want 1", undone)
+			}
+		case ledgerTransactionDuration.Name:
+			seen++
+			if h := f.GetMetric()[0].GetHistogram(); h.GetSampleCount() != 2 {
+				t.Errorf("%d transactions were timed, want 2", h.GetSampleCount())
+			}
+		}
+	}
+	if seen != 3 {
+		t.Errorf("%d of the three are served", seen)
+	}
+}

@@ -147,7 +147,10 @@ func (p *pool) closedAfter(d time.Duration) {
 	p.open = min(p.open, d)
 }
 
-// put keeps c for a later call, unless there are enough.
+// put keeps c for a later call. If there are enough, another goes: calls that come in
+// waves would otherwise find the pool full of connections that are too old to be used,
+// and make new ones for every wave. The longest idle stays, because it is the one that
+// tells how old one may become.
 func (p *pool) put(c *conn) {
 	now := time.Now()
 	c.since = now
@@ -160,8 +163,13 @@ func (p *pool) keep(c *conn, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.expire(now)
-	if p.closed || p.most == 0 || len(p.idle) >= p.size {
+	if p.closed || p.most == 0 || p.size == 0 {
 		return false
+	}
+	if len(p.idle) >= p.size {
+		old := min(1, p.size-1)
+		p.idle[old].discard()
+		p.idle = slices.Delete(p.idle, old, old+1)
 	}
 	p.idle = append(p.idle, c)
 	if p.sweep == nil {

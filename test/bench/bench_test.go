@@ -42,7 +42,7 @@ const token = "token-of-the-bench"
 // store is a ledger of either kind.
 type store interface {
 	Claim(ctx context.Context, req payment.Request) (payment.Claim, error)
-	Decide(ctx context.Context, id uuid.UUID, d payment.Decision) (payment.Payment, error)
+	Decide(ctx context.Context, p payment.Payment, d payment.Decision) (payment.Payment, error)
 	PaymentByID(ctx context.Context, caller string, id uuid.UUID) (payment.Payment, bool, error)
 	PaymentByKey(ctx context.Context, caller string, op payment.Operation, key payment.Key) (payment.Payment, bool, error)
 }

@@ -86,7 +86,13 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{t: t, databaseURL: newDatabase(t)}
+	return newWorldOn(t, newDatabase(t))
+}
+
+// newWorldOn is newWorld on an empty database of the test's own.
+func newWorldOn(t *testing.T, databaseURL string) *world {
+	t.Helper()
+	w := &world{t: t, databaseURL: databaseURL}
 	migrate := exec.Command(plain, "migrate")
 	migrate.Env = append(os.Environ(), "SAFELEDGER_DATABASE_URL="+w.databaseURL)
 	if out, err := migrate.CombinedOutput(); err != nil {

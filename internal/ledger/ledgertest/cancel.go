@@ -110,7 +110,7 @@ func cancelInFlightDeclinesAndReverses(ctx context.Context, t *testing.T, open O
 	want := claimed
 	want.State, want.Code, want.DecidedAt = payment.Declined, payment.Cancelled, c.Payment.DecidedAt
 	equal(t, c.Payment, want)
-	late, err := l.Decide(ctx, claimed.ID, payment.Approve("w-1"))
+	late, err := l.Decide(ctx, claimed, payment.Approve("w-1"))
 	must(t, err)
 	equal(t, late, want)
 	replay, err := l.Claim(ctx, req)
@@ -254,7 +254,7 @@ func cancelOfADeclineIsTheDecline(ctx context.Context, t *testing.T, open Open) 
 	l := open(t, never)
 	for _, d := range []payment.Decision{payment.Decline("ACCOUNT_LOCKED"), payment.DeclineAndReverse(payment.WalletTimeout)} {
 		req := Request(payment.Key(d.Code))
-		stored, err := l.Decide(ctx, claimNew(ctx, t, l, req).ID, d)
+		stored, err := l.Decide(ctx, claimNew(ctx, t, l, req), d)
 		must(t, err)
 
 		c := cancel(ctx, t, l, req, nil)
@@ -278,11 +278,11 @@ func cancelWithAnotherBodyIsRefused(ctx context.Context, t *testing.T, open Open
 	for name, before := range map[payment.Key]func(payment.Payment){
 		"in flight": func(payment.Payment) {},
 		"approved": func(p payment.Payment) {
-			_, err := l.Decide(ctx, p.ID, payment.Approve("w-1"))
+			_, err := l.Decide(ctx, p, payment.Approve("w-1"))
 			must(t, err)
 		},
 		"declined": func(p payment.Payment) {
-			_, err := l.Decide(ctx, p.ID, payment.Decline("ACCOUNT_LOCKED"))
+			_, err := l.Decide(ctx, p, payment.Decline("ACCOUNT_LOCKED"))
 			must(t, err)
 		},
 	} {
@@ -319,7 +319,7 @@ func cancelRacesHaveOneOutcome(ctx context.Context, t *testing.T, open Open) {
 			case 2:
 				claim, err = l.Claim(ctx, req)
 				if err == nil && claim.Status == payment.ClaimNew {
-					decided, err = l.Decide(ctx, claim.Payment.ID, payment.Approve("w-1"))
+					decided, err = l.Decide(ctx, claim.Payment, payment.Approve("w-1"))
 				}
 			}
 			if err != nil {

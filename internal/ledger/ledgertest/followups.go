@@ -145,7 +145,7 @@ func paymentTakesWhatItCan(ctx context.Context, t *testing.T, open Open) {
 	decline := func(d payment.Decision) prepare {
 		return func(ctx context.Context, t *testing.T, l Ledger, p payment.Payment, key payment.Key) {
 			t.Helper()
-			_, err := l.Decide(ctx, p.ID, d)
+			_, err := l.Decide(ctx, p, d)
 			must(t, err)
 		}
 	}
@@ -431,7 +431,7 @@ func approve(ctx context.Context, t *testing.T, l Ledger, op payment.Operation, 
 	t.Helper()
 	req := Request(key)
 	req.Operation = op
-	p, err := l.Decide(ctx, claimNew(ctx, t, l, req).ID, payment.Approve("w-"+string(key)))
+	p, err := l.Decide(ctx, claimNew(ctx, t, l, req), payment.Approve("w-"+string(key)))
 	must(t, err)
 	return p
 }

@@ -20,7 +20,7 @@ import (
 // Ledger is what the suite asks of a ledger.
 type Ledger interface {
 	Claim(ctx context.Context, req payment.Request) (payment.Claim, error)
-	Decide(ctx context.Context, id uuid.UUID, d payment.Decision) (payment.Payment, error)
+	Decide(ctx context.Context, p payment.Payment, d payment.Decision) (payment.Payment, error)
 	PaymentByID(ctx context.Context, caller string, id uuid.UUID) (payment.Payment, bool, error)
 	PaymentByKey(ctx context.Context, caller string, op payment.Operation, key payment.Key) (payment.Payment, bool, error)
 	Recover(ctx context.Context) (int, error)
@@ -195,7 +195,7 @@ func replayIsTheFirstAnswer(ctx context.Context, t *testing.T, open Open) {
 		} {
 			req.Caller = "store-" + string(d.Code)
 			claimed := claimNew(ctx, t, l, req)
-			decided, err := l.Decide(ctx, claimed.ID, d)
+			decided, err := l.Decide(ctx, claimed, d)
 			must(t, err)
 
 			want := claimed
@@ -243,7 +243,7 @@ func mismatchOutranksEveryState(ctx context.Context, t *testing.T, open Open) {
 
 	first := claimNew(ctx, t, l, req)
 	mismatch("in flight")
-	_, err := l.Decide(ctx, first.ID, payment.Approve("w-1"))
+	_, err := l.Decide(ctx, first, payment.Approve("w-1"))
 	must(t, err)
 	mismatch("decided")
 }
@@ -277,10 +277,10 @@ func firstDecisionStays(ctx context.Context, t *testing.T, open Open) {
 	}
 	for i, first := range decisions {
 		claimed := claimNew(ctx, t, l, Request(payment.Key("decided-"+string(rune('a'+i)))))
-		stored, err := l.Decide(ctx, claimed.ID, first)
+		stored, err := l.Decide(ctx, claimed, first)
 		must(t, err)
 		for _, later := range decisions {
-			got, err := l.Decide(ctx, claimed.ID, later)
+			got, err := l.Decide(ctx, claimed, later)
 			must(t, err)
 			equal(t, got, stored)
 		}
@@ -304,7 +304,7 @@ func oneOfManyDecisionsIsStored(ctx context.Context, t *testing.T, open Open) {
 	stored := make([]payment.Payment, len(decisions))
 	atOnce(len(decisions), func(i int) {
 		var err error
-		stored[i], err = l.Decide(ctx, claimed.ID, decisions[i])
+		stored[i], err = l.Decide(ctx, claimed, decisions[i])
 		if err != nil {
 			t.Errorf("decide: %v", err)
 		}
@@ -338,7 +338,7 @@ func reversalComesWithTheDecline(ctx context.Context, t *testing.T, open Open) {
 		req := Request(payment.Key(string(d.Code) + d.WalletID))
 		req.Caller = map[bool]string{true: "reversed", false: "plain"}[d.Reverse]
 		claimed := claimNew(ctx, t, l, req)
-		decided, err := l.Decide(ctx, claimed.ID, d)
+		decided, err := l.Decide(ctx, claimed, d)
 		must(t, err)
 		read, found, err := l.PaymentByID(ctx, req.Caller, claimed.ID)
 		must(t, err)
@@ -375,7 +375,7 @@ func impossibleDecisionIsRefused(ctx context.Context, t *testing.T, open Open) {
 		{State: payment.Declined, Reverse: true},
 		{State: payment.Declined, Code: payment.WalletTimeout, WalletID: "w-1", Reverse: true},
 	} {
-		if stored, err := l.Decide(ctx, claimed.ID, d); err == nil {
+		if stored, err := l.Decide(ctx, claimed, d); err == nil {
 			t.Errorf("%+v was stored as %+v", d, stored)
 		}
 	}
@@ -388,7 +388,7 @@ func impossibleDecisionIsRefused(ctx context.Context, t *testing.T, open Open) {
 // a till of an approval that is stored nowhere.
 func unknownPaymentCannotBeDecided(ctx context.Context, t *testing.T, open Open) {
 	l := open(t, never)
-	if p, err := l.Decide(ctx, uuid.Must(uuid.NewV7()), payment.Approve("w-1")); err == nil {
+	if p, err := l.Decide(ctx, payment.Payment{ID: uuid.Must(uuid.NewV7())}, payment.Approve("w-1")); err == nil {
 		t.Errorf("a payment that is not there was decided: %+v", p)
 	}
 }
@@ -457,7 +457,7 @@ func sweepDeclinesTheOverdueOnce(ctx context.Context, t *testing.T, open Open) {
 		abandoned = append(abandoned, claimNew(ctx, t, l, Request(payment.Key("abandoned-"+string(rune('a'+i))))))
 	}
 	approved := claimNew(ctx, t, l, Request("approved"))
-	stored, err := l.Decide(ctx, approved.ID, payment.Approve("w-1"))
+	stored, err := l.Decide(ctx, approved, payment.Approve("w-1"))
 	must(t, err)
 
 	recovered := 0
@@ -472,7 +472,7 @@ func sweepDeclinesTheOverdueOnce(ctx context.Context, t *testing.T, open Open) {
 	for _, p := range abandoned {
 		recoveredPayment(ctx, t, l, p)
 		// The handler comes back from wherever it was.
-		late, err := l.Decide(ctx, p.ID, payment.Approve("w-2"))
+		late, err := l.Decide(ctx, p, payment.Approve("w-2"))
 		must(t, err)
 		if late.State != payment.Declined || late.Code != payment.WalletTimeout {
 			t.Errorf("a late handler hears %s %s", late.State, late.Code)
@@ -524,7 +524,7 @@ func decisionAndRecoveryHaveOneWinner(ctx context.Context, t *testing.T, open Op
 			var err error
 			switch i {
 			case 0:
-				told, err = l.Decide(ctx, claimed.ID, payment.Approve("w-1"))
+				told, err = l.Decide(ctx, claimed, payment.Approve("w-1"))
 			case 1:
 				_, err = l.Recover(ctx)
 			case 2:
@@ -567,7 +567,7 @@ func openMoneyIsSummed(ctx context.Context, t *testing.T, open Open) {
 	} {
 		req := Request(d.key)
 		req.Amount = d.amount
-		_, err := l.Decide(ctx, claimNew(ctx, t, l, req).ID, d.decision)
+		_, err := l.Decide(ctx, claimNew(ctx, t, l, req), d.decision)
 		must(t, err)
 	}
 
@@ -613,7 +613,7 @@ func whoseTimeIsUp(ctx context.Context, t *testing.T, open Open) {
 	if claim, err := l.Claim(over, Request("too late")); err == nil {
 		t.Errorf("claimed without time: %+v", claim)
 	}
-	if p, err := l.Decide(over, claimed.ID, payment.Approve("w-1")); err == nil {
+	if p, err := l.Decide(over, claimed, payment.Approve("w-1")); err == nil {
 		t.Errorf("decided without time: %+v", p)
 	}
 	if _, _, err := l.PaymentByID(over, claimed.Caller, claimed.ID); err == nil {

@@ -135,10 +135,10 @@ func (l *Ledger) claim(ctx context.Context, req payment.Request) payment.Claim {
 }
 
 // Decide stores d if the payment is still in flight, and returns what is stored.
-func (l *Ledger) Decide(ctx context.Context, id uuid.UUID, d payment.Decision) (payment.Payment, error) {
+func (l *Ledger) Decide(ctx context.Context, p payment.Payment, d payment.Decision) (payment.Payment, error) {
 	var stored payment.Payment
 	err := l.step(ctx, Decide, func() error {
-		r, ok := l.byID[id]
+		r, ok := l.byID[p.ID]
 		if !ok {
 			return errors.New("the payment is not in the ledger")
 		}
@@ -152,7 +152,7 @@ func (l *Ledger) Decide(ctx context.Context, id uuid.UUID, d payment.Decision) (
 		return nil
 	})
 	if err != nil {
-		return payment.Payment{}, fmt.Errorf("decide %s: %w", id, err)
+		return payment.Payment{}, fmt.Errorf("decide %s: %w", p.ID, err)
 	}
 	return stored, nil
 }
