@@ -6,8 +6,8 @@ SHELL := /bin/bash
 # Tools are pinned in a module of their own, so that they never meet the dependencies of the program.
 TOOL := go tool -modfile=tools/go.mod
 # Our own folders: what is generated or private to a running stack is not ours to check.
-GO_FOLDERS := api bench client cmd internal migrations test tools
-GENERATED := '*.gen.go' docs/configuration.md docs/metrics.md
+GO_FOLDERS := api bench client cmd deploy internal migrations test tools
+GENERATED := '*.gen.go' docs/configuration.md docs/metrics.md deploy/grafana/safeledger.json deploy/prometheus/prometheusrule.yaml
 
 # Every stage has a limit, so that a hang is a failure that says where (macOS has no timeout by default).
 limited = $(if $(shell command -v timeout),timeout --kill-after=10s $(1))
@@ -37,6 +37,17 @@ test-topologies: require-postgres ## payments through real nginx, HAProxy and pg
 	@tools/require topologies
 	@$(call limited,15m) go test -tags topologies -timeout 12m -parallel 4 -run 'TestAProxy|TestAGateBehind|TestPgbouncer' ./test/e2e
 
+.PHONY: verify-rules
+verify-rules: require-postgres ## rules, dashboard and playbooks: promtool's cases, and every query put to a real Prometheus
+	@tools/require prometheus
+	@$(call limited,15m) go test -count=1 -tags prometheus -timeout 10m ./test/rules
+	@$(call limited,10m) go test -count=1 -tags prometheus -timeout 8m -run '^TestEveryQueryIsAboutWhatIsServed$$' ./test/e2e
+
+.PHONY: verify-alerts
+verify-alerts: require-postgres ## each alert under its fault, in a real Prometheus (some two minutes)
+	@tools/require prometheus
+	@$(call limited,20m) go test -count=1 -v -tags prometheus -timeout 15m -parallel 6 -run '^TestEachAlertFiresWhereItShould$$' ./test/e2e
+
 .PHONY: check
 check: check-format check-vet check-staticcheck check-generated test ## what CI runs: everything that must hold before a commit
 
@@ -52,8 +63,9 @@ format: ## format the Go code
 .PHONY: check-vet
 check-vet:
 	@$(call limited,10m) go vet ./...
-	@$(call limited,5m) go vet -tags crashpoints,topologies ./cmd/... ./internal/crashpoint/... ./test/e2e/...
+	@$(call limited,5m) go vet -tags crashpoints,topologies,prometheus ./cmd/... ./internal/crashpoint/... ./test/...
 	@$(call limited,5m) go vet -C tools/deploy ./...
+	@$(call limited,5m) go vet -C tools/promql ./...
 
 .PHONY: check-staticcheck
 check-staticcheck:

@@ -171,6 +171,7 @@ type silent struct{}
 func (silent) Refused(string)                                                   {}
 func (silent) BreakerChanged(string, string)                                    {}
 func (silent) OutcomeUnknown(payment.Operation)                                 {}
+func (silent) NotStored(payment.Operation)                                      {}
 func (silent) WalletCall(string, string, string, payment.Reason, time.Duration) {}
 func (silent) Replay(payment.Operation)                                         {}
 func (silent) KeyConflict(payment.Operation, string)                            {}

@@ -29,15 +29,16 @@ import (
 	"github.com/safeledger/safeledger/internal/telemetry"
 	"github.com/safeledger/safeledger/internal/wallet"
 	"github.com/safeledger/safeledger/internal/watchfile"
+	"github.com/safeledger/safeledger/migrations"
 )
 
 // How often the service looks after what is not a request. Contract sections 2
 // and 5 ask for the probe and the sweep once a second.
 const (
-	probeEvery    = time.Second
-	sweepEvery    = time.Second
-	exposureEvery = 10 * time.Second
-	thinEvery     = time.Minute
+	probeEvery   = time.Second
+	sweepEvery   = time.Second
+	measureEvery = 10 * time.Second
+	thinEvery    = time.Minute
 )
 
 // Limits of the HTTP servers. None of them may cut an answer off that is still
@@ -106,7 +107,7 @@ type service struct {
 	closers                  []func() // run from the last to the first
 }
 
-// upkeepConns is the second, small pool. The sweep, the probe, the exposure and the
+// upkeepConns is the second, small pool. The sweep, the probe, the measuring and the
 // thinning are one connection each at a time; one more keeps the probe honest while
 // the others are busy.
 const upkeepConns = 5
@@ -199,6 +200,14 @@ func (s *service) watch() {
 		map[string]func() string{
 			"decision": decisions.BreakerState, "worker": workers.BreakerState, "lookup": s.wallet.LookupBreakerState,
 		}, retryTokens)
+	s.metrics.WatchLedger(s.gate.DatabaseReachable)
+	s.metrics.SetLimits(telemetry.Limits{
+		SettleWindow: s.cfg.Queue.SettleWindow, ParkAfter: s.cfg.Queue.ParkAfter,
+		ServerBudget: s.cfg.Budget.Server, DecisionCall: s.cfg.Budget.DecisionCall,
+	})
+	if s.queue != nil {
+		s.metrics.Leased() // workers that never begin count from here
+	}
 }
 
 // openQueue wires the work queue, the owner of every retry: the policy catalogue
@@ -365,7 +374,7 @@ func (s *service) run(ctx context.Context) error {
 	}
 	group.Go(func() error { return s.open(background) })
 	group.Go(func() error { every(background, sweepEvery, s.sweep); return nil })
-	group.Go(func() error { every(background, exposureEvery, s.measureExposure); return nil })
+	group.Go(func() error { every(background, measureEvery, s.measure); return nil })
 	group.Go(func() error { every(background, thinEvery, s.thin); return nil })
 	s.log.InfoContext(ctx, "serving", serving...)
 
@@ -429,8 +438,28 @@ func (s *service) work(ctx context.Context) {
 func (s *service) sweep(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, upkeepLimit)
 	defer cancel()
-	if _, err := s.upkeep.Recover(ctx); err != nil && s.ready.err() == nil {
+	_, err := s.upkeep.Recover(ctx)
+	switch {
+	case err == nil:
+		s.metrics.Swept()
+	case s.ready.err() == nil:
 		s.log.ErrorContext(ctx, "recovery sweep failed, the next one tries again", "error", err)
+	}
+}
+
+// measure reads what the metrics show of the database.
+func (s *service) measure(ctx context.Context) {
+	s.lookAtDatabase(ctx)
+	s.measureExposure(ctx)
+}
+
+// lookAtDatabase is about its clock and its schema. A failure is no news: the probe
+// and the sweep have their own lines for it.
+func (s *service) lookAtDatabase(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, upkeepLimit)
+	defer cancel()
+	if look, err := s.upkeep.Look(ctx); err == nil {
+		s.metrics.SetDatabase(look.Skew, look.Version, migrations.Latest)
 	}
 }
 

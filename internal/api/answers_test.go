@@ -208,22 +208,34 @@ func TestAKeyThatWasUsedForSomethingElseIsToldSoOnEveryRoute(t *testing.T) {
 // and it must not tell the world about our insides.
 func TestAnUnknownOutcomeIs503WithoutRetryAfter(t *testing.T) {
 	t.Parallel()
-	for name, result := range map[string]func(payment.Request) (decision.Result, error){
-		"claim failed": func(payment.Request) (decision.Result, error) { return decision.Result{}, errStorage },
-		"store failed": func(req payment.Request) (decision.Result, error) {
-			p := approved(req)
-			p.State, p.WalletID = payment.InFlight, ""
-			return decision.Result{Payment: p}, errStorage
+	for name, c := range map[string]struct {
+		result func(payment.Request) (decision.Result, error)
+		want   []string // of what is observed: only behind a claim may there be money at the wallet
+	}{
+		"claim failed": {
+			func(payment.Request) (decision.Result, error) { return decision.Result{}, errStorage },
+			[]string{"unknown debit"},
 		},
-		"an undecided payment for an answer": func(req payment.Request) (decision.Result, error) {
-			p := approved(req)
-			p.State = payment.InFlight
-			return decision.Result{Status: decision.Decided, Payment: p}, nil
+		"store failed": {
+			func(req payment.Request) (decision.Result, error) {
+				p := approved(req)
+				p.State, p.WalletID = payment.InFlight, ""
+				return decision.Result{Payment: p}, errStorage
+			},
+			[]string{"unknown debit", "not stored debit"},
+		},
+		"an undecided payment for an answer": {
+			func(req payment.Request) (decision.Result, error) {
+				p := approved(req)
+				p.State = payment.InFlight
+				return decision.Result{Status: decision.Decided, Payment: p}, nil
+			},
+			[]string{"unknown debit"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := deciding(t, result)
+			s := deciding(t, c.result)
 			w := s.send(sent{})
 			refusedWith(t, w, 503, "OUTCOME_UNKNOWN")
 			if values, there := w.Header()["Retry-After"]; there {
@@ -232,7 +244,7 @@ func TestAnUnknownOutcomeIs503WithoutRetryAfter(t *testing.T) {
 			if strings.Contains(w.Body.String(), "secret internals") {
 				t.Error("the answer tells the internal cause")
 			}
-			if diff := cmp.Diff([]string{"unknown debit"}, s.seen.list()); diff != "" {
+			if diff := cmp.Diff(c.want, s.seen.list()); diff != "" {
 				t.Errorf("observed (-want +got):\n%s", diff)
 			}
 			if !strings.Contains(s.log.String(), `"level":"ERROR"`) {

@@ -76,6 +76,9 @@ type observer interface {
 	// OutcomeUnknown is a request whose till cannot know what became of it:
 	// storage failed, or a bug ended the handler.
 	OutcomeUnknown(op payment.Operation)
+	// NotStored is one of them whose payment had been claimed: what the wallet was
+	// asked for, and has perhaps done, could not be stored.
+	NotStored(op payment.Operation)
 	// Accepted is a follow-up that this request handed to the queue.
 	Accepted(kind payment.Operation)
 	// Cancelled is a cancel by key that was answered with 200, repeats included.

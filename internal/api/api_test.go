@@ -109,6 +109,7 @@ func (o *observed) KeyConflict(op payment.Operation, kind string) {
 	o.add("conflict %s %s", op, kind)
 }
 func (o *observed) OutcomeUnknown(op payment.Operation) { o.add("unknown %s", op) }
+func (o *observed) NotStored(op payment.Operation)      { o.add("not stored %s", op) }
 func (o *observed) Accepted(kind payment.Operation)     { o.add("accepted %s", kind) }
 func (o *observed) Cancelled(op payment.Operation)      { o.add("cancelled %s", op) }
 func (o *observed) NotSent(op payment.Operation, reason payment.Reason) {

@@ -31,6 +31,9 @@ func (a *api) report(ctx context.Context, d decided) {
 	}
 	if d.err != nil {
 		a.Observer.OutcomeUnknown(d.operation)
+		if d.result.Payment.ID != uuid.Nil { // claimed, so it is the store that failed
+			a.Observer.NotStored(d.operation)
+		}
 		a.Log.LogAttrs(ctx, slog.LevelError, "outcome unknown", append(d.attrs(), slog.Any("error", d.err))...)
 		return
 	}

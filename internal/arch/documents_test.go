@@ -2,9 +2,12 @@ package arch
 
 import (
 	"fmt"
+	"go/ast"
+	"go/token"
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -112,5 +115,45 @@ func TestEveryThreatNamesItsTest(t *testing.T) {
 	}
 	if threats < 15 {
 		t.Errorf("only %d threats: the search for them is broken", threats)
+	}
+}
+
+// A playbook sends people to lines of the log. One that is worded differently since
+// is looked for in vain, at the worst time.
+func TestPlaybooksQuoteLinesThatAreLogged(t *testing.T) {
+	t.Parallel()
+	logged := map[string]bool{}
+	for _, f := range files(t) {
+		if f.test {
+			continue
+		}
+		ast.Inspect(f.tree, func(n ast.Node) bool {
+			if literal, ok := n.(*ast.BasicLit); ok && literal.Kind == token.STRING {
+				if text, err := strconv.Unquote(literal.Value); err == nil {
+					logged[text] = true
+				}
+			}
+			return true
+		})
+	}
+	playbooks, err := filepath.Glob(filepath.Join(root, "docs", "playbooks", "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	quoted := 0
+	for _, path := range playbooks {
+		content, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, line := range regexp.MustCompile(`msg="([^"]+)"`).FindAllStringSubmatch(string(content), -1) {
+			quoted++
+			if !logged[line[1]] {
+				t.Errorf("%s quotes %q, which nobody logs", filepath.Base(path), line[1])
+			}
+		}
+	}
+	if quoted < 20 {
+		t.Errorf("only %d lines quoted: the search for them is broken", quoted)
 	}
 }

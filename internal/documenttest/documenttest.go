@@ -38,6 +38,27 @@ func Check(tb testing.TB, document, by, want string) {
 		}
 		return
 	}
+	compare(tb, document, want, got)
+}
+
+// CheckFile is Check for a file that is written as a whole.
+func CheckFile(tb testing.TB, file, want string) {
+	tb.Helper()
+	if *update {
+		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
+			tb.Fatal(err)
+		}
+		return
+	}
+	got, err := os.ReadFile(file)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	compare(tb, file, want, string(got))
+}
+
+func compare(tb testing.TB, document, want, got string) {
+	tb.Helper()
 	if diff := cmp.Diff(want, got); diff != "" {
 		tb.Errorf("%s is behind the code; run this test with -update (-code +document):\n%s", document, diff)
 	}

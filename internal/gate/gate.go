@@ -174,6 +174,9 @@ func (g *Gate) SetDatabaseReachable(reachable bool) {
 	g.state.Or(unreachable)
 }
 
+// DatabaseReachable is what SetDatabaseReachable or Watch has found last.
+func (g *Gate) DatabaseReachable() bool { return g.state.Load()&unreachable == 0 }
+
 // Watch asks the database with ping, at once and then every interval, and keeps
 // the gate informed until ctx ends. A ping gets one interval and must end with
 // its context. An outright failure counts at once, because nothing behind the

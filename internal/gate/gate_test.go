@@ -439,6 +439,9 @@ func TestTheProbeShutsTheGateOnlyForWhatIsKnown(t *testing.T) {
 					if got := w.Code == http.StatusOK; got != test.want[i] {
 						t.Errorf("after probe %d: admitted %v, want %v", i, got, test.want[i])
 					}
+					if got := g.DatabaseReachable(); got != test.want[i] {
+						t.Errorf("after probe %d: says that the database is reachable: %v, want %v", i, got, test.want[i])
+					}
 				}
 			})
 		})

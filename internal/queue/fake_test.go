@@ -376,8 +376,8 @@ type fakeObserver struct {
 }
 
 type counts struct {
-	attempts, granted, refused, takenOver, fenced, late, duplicates int
-	ended                                                           map[payment.FollowUpState]int
+	leased, attempts, granted, refused, takenOver, fenced, late, duplicates int
+	ended                                                                   map[payment.FollowUpState]int
 }
 
 // seen is what it has counted so far.
@@ -398,6 +398,7 @@ func (o *fakeObserver) add(n *int) {
 func (o *fakeObserver) Attempt(payment.Operation, payment.Class, payment.Reason) {
 	o.add(&o.n.attempts)
 }
+func (o *fakeObserver) Leased()                     { o.add(&o.n.leased) }
 func (o *fakeObserver) RetryGranted()               { o.add(&o.n.granted) }
 func (o *fakeObserver) RetryRefused()               { o.add(&o.n.refused) }
 func (o *fakeObserver) TakenOver(payment.Operation) { o.add(&o.n.takenOver) }

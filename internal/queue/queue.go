@@ -59,6 +59,9 @@ type wallet interface {
 
 // observer hears what an operator would want to see. Its methods must not block.
 type observer interface {
+	// Leased hears that the ledger has answered a request for work, whether or not
+	// there was any: the sign that this replica's workers are at work.
+	Leased()
 	// Attempt counts a send that was tried, and how it ended.
 	Attempt(kind payment.Operation, class payment.Class, reason payment.Reason)
 	// RetryGranted and RetryRefused count what the retry budget said to an attempt.
@@ -284,6 +287,7 @@ func (q *Queue) fill(ctx context.Context) pace {
 		q.log.ErrorContext(ctx, "work cannot be leased", "error", err)
 		return idle()
 	}
+	q.observer.Leased()
 
 	var retries, lookups int
 	var unbegun []payment.Work

@@ -484,17 +484,35 @@ func (l failingLedger) Lease(context.Context, payment.LeaseOrder) ([]payment.Wor
 	return nil, errors.New("the database is away")
 }
 
-// While the database is away the queue waits, without a storm of attempts.
+// While the database is away the queue waits, without a storm of attempts; and it
+// does not look like one that works, or nobody would hear that nothing is done.
 func TestADatabaseThatIsAwayIsAskedOnceASecond(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := &fakeLedger{}
-		run(t, newQueue(t, failingLedger{l}, &fakeWallet{}, &fakeObserver{}))
+		l, o := &fakeLedger{}, &fakeObserver{}
+		run(t, newQueue(t, failingLedger{l}, &fakeWallet{}, o))
 		wait(time.Minute)
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if l.leases < 59 || l.leases > 81 {
 			t.Errorf("asked %d times in a minute", l.leases)
+		}
+		if n := o.seen().leased; n != 0 {
+			t.Errorf("%d answers were told of, and there was none", n)
+		}
+	})
+}
+
+// A night without a credit is no reason to wake anybody: workers that ask and find
+// nothing are at work.
+func TestAnIdleQueueShowsThatItIsAtWork(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o := &fakeObserver{}
+		run(t, newQueue(t, &fakeLedger{}, &fakeWallet{}, o))
+		wait(time.Minute)
+		if n := o.seen().leased; n < 59 {
+			t.Errorf("told of %d answers in a minute, want one a second", n)
 		}
 	})
 }

@@ -64,6 +64,11 @@ var (
 		[]string{"operation"},
 		"Requests answered OUTCOME_UNKNOWN because our own storage failed.",
 	}
+	decisionsNotStored = Metric{
+		"safeledger_decisions_not_stored_total", "counter",
+		[]string{"operation"},
+		"Those of the unknown outcomes whose payment was claimed: the wallet may have been called, and its answer could not be stored. Recovery declines them, with a reversal.",
+	}
 	gateRefused = Metric{
 		"safeledger_gate_refused_total", "counter",
 		[]string{"reason"},
@@ -135,12 +140,13 @@ var (
 // of the process (process_…) are served besides.
 func Catalogue() []Metric {
 	return []Metric{
-		decisions, decisionDuration, decisionTimeLeft, decisionsLate, replays, keyConflicts, followUpsAccepted, cancels, outcomesUnknown,
+		decisions, decisionDuration, decisionTimeLeft, decisionsLate, replays, keyConflicts, followUpsAccepted, cancels, outcomesUnknown, decisionsNotStored,
 		gateRefused, gateInFlight, recoveredPayments,
 		walletCalls, walletCallDuration, walletInFlight, breakerState, breakerTransitions,
 		followUpsOpen, followUpsOpenAmount, followUpsOpenAge, followUpsRead, followUpsEnded,
-		queueAttempts, queueRetries, queueRetryTokens, queueTakenOver, queueFenced, queueLateApplies, queueDuplicates,
+		queueAttempts, queueRetries, queueRetryTokens, queueTakenOver, queueFenced, queueLateApplies, queueDuplicates, queueLeased,
 		ledgerTransactionDuration, ledgerTransactionWrites, ledgerTransactionsUndone,
+		ledgerReachable, recoverySwept, clockSkew, schemaVersion, limit,
 		buildInfo,
 	}
 }

@@ -48,6 +48,8 @@ func tables() string {
 		{"breaker", breakers},
 		{"state of a breaker", breakerStates},
 		{"state of a follow-up", followUpStates},
+		{"of", schemas},
+		{"limit", limits},
 	} {
 		fmt.Fprintf(&b, "| %s | `%s` |\n", label.name, strings.Join(label.values, "` `"))
 	}

@@ -69,7 +69,7 @@ func (e *exposure) Collect(metrics chan<- prometheus.Metric) {
 	if e.read.IsZero() {
 		return
 	}
-	metrics <- gauge(followUpsRead, float64(e.read.UnixMilli())/1000)
+	metrics <- gauge(followUpsRead, unix(e.read))
 	for labels := range e.known {
 		x := e.current[labels]
 		values := []string{labels.kind, labels.state, labels.currency}

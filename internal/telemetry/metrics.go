@@ -27,6 +27,7 @@ type Metrics struct {
 	accepted         *prometheus.CounterVec
 	cancels          *prometheus.CounterVec
 	outcomesUnknown  *prometheus.CounterVec
+	notStored        *prometheus.CounterVec
 	refused          *prometheus.CounterVec
 	recovered        prometheus.Counter
 
@@ -39,6 +40,7 @@ type Metrics struct {
 
 	watched  atomic.Pointer[watched]
 	exposure exposure
+	vitals
 }
 
 // New registers all metrics with registry, those of the Go runtime and of the
@@ -55,6 +57,7 @@ func New(registry prometheus.Registerer, version, commit string) *Metrics {
 		accepted:         counters(followUpsAccepted),
 		cancels:          counters(cancels),
 		outcomesUnknown:  counters(outcomesUnknown),
+		notStored:        counters(decisionsNotStored),
 		refused:          counters(gateRefused),
 		recovered:        counters(recoveredPayments).WithLabelValues(),
 
@@ -70,9 +73,9 @@ func New(registry prometheus.Registerer, version, commit string) *Metrics {
 	build.WithLabelValues(version, commit).Set(1)
 
 	registry.MustRegister(
-		m.decisions, m.decisionDuration, m.timeLeft, m.late, m.replays, m.keyConflicts, m.accepted, m.cancels, m.outcomesUnknown,
+		m.decisions, m.decisionDuration, m.timeLeft, m.late, m.replays, m.keyConflicts, m.accepted, m.cancels, m.outcomesUnknown, m.notStored,
 		m.refused, m.recovered, m.walletCalls, m.walletDuration, m.breakerTransitions,
-		&m.exposure, inFlight{&m.watched}, build,
+		&m.exposure, &m.vitals, inFlight{&m.watched}, build,
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
@@ -91,6 +94,7 @@ func (m *Metrics) begin() {
 		}
 		m.late.WithLabelValues(op)
 		m.cancels.WithLabelValues(op)
+		m.notStored.WithLabelValues(op)
 		m.decisionDuration.WithLabelValues(op)
 		m.timeLeft.WithLabelValues(op)
 	}
@@ -173,6 +177,13 @@ func (m *Metrics) NotSent(op payment.Operation, reason payment.Reason) {
 // answered OUTCOME_UNKNOWN and recovery decides.
 func (m *Metrics) OutcomeUnknown(op payment.Operation) {
 	m.outcomesUnknown.WithLabelValues(known(operations, string(op))).Inc()
+}
+
+// NotStored counts a payment that was claimed and whose decision could not be
+// stored. It is one of the unknown outcomes, and counted among them besides: the
+// one in which the wallet may have taken money.
+func (m *Metrics) NotStored(op payment.Operation) {
+	m.notStored.WithLabelValues(known(payments, string(op))).Inc()
 }
 
 // Refused counts a request that the gate turned away.

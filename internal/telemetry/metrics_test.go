@@ -90,6 +90,7 @@ func TestSeriesDoNotGrowWithWhatOthersSend(t *testing.T) {
 			m.Replay(payment.Operation(odd))
 			m.KeyConflict(payment.Debit, odd)
 			m.OutcomeUnknown(payment.Operation(odd))
+			m.NotStored(payment.Operation(odd))
 			m.Accepted(payment.Operation(odd))
 			m.Cancelled(payment.Operation(odd))
 			m.NotSent(payment.Operation(odd), payment.Reason(odd))
@@ -132,6 +133,7 @@ func TestWhatAnAlertWaitsForIsThereFromTheStart(t *testing.T) {
 		`safeledger_decisions_total{code="OTHER",operation="debit",state="DECLINED"}`,
 		`safeledger_decisions_late_total{operation="debit"}`,
 		`safeledger_outcomes_unknown_total{operation="debit"}`,
+		`safeledger_decisions_not_stored_total{operation="debit"}`,
 		`safeledger_key_conflicts_total{kind="mismatch",operation="hold"}`,
 		`safeledger_replays_total{operation="debit"}`,
 		`safeledger_follow_ups_accepted_total{kind="credit"}`,
@@ -202,6 +204,14 @@ func TestEventsAreCountedUnderTheirLabels(t *testing.T) {
 				`safeledger_replays_total{operation="debit"}`:                        1,
 				`safeledger_key_conflicts_total{kind="in_flight",operation="debit"}`: 1,
 				`safeledger_outcomes_unknown_total{operation="debit"}`:               1,
+			},
+		},
+		{
+			"a decision that could not be stored",
+			func(m *Metrics) { m.OutcomeUnknown(payment.Hold); m.NotStored(payment.Hold) },
+			map[string]float64{
+				`safeledger_outcomes_unknown_total{operation="hold"}`:     1,
+				`safeledger_decisions_not_stored_total{operation="hold"}`: 1,
 			},
 		},
 		{
@@ -541,6 +551,11 @@ func exercise(m *Metrics) {
 		map[string]func() string{"decision": func() string { return "closed" }},
 		func() float64 { return 10 })
 	m.Attempt(payment.Reversal, payment.Success, payment.ReasonApplied)
+	m.WatchLedger(func() bool { return true })
+	m.SetLimits(Limits{})
+	m.Swept()
+	m.Leased()
+	m.SetDatabase(0, 2, 2)
 }
 
 // Whether tills wait for the disk, for each other or for nobody is read off these.

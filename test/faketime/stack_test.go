@@ -266,6 +266,7 @@ func (e *events) Replay(payment.Operation)                  {}
 func (e *events) KeyConflict(payment.Operation, string)     {}
 func (e *events) Accepted(payment.Operation)                {}
 func (e *events) Cancelled(payment.Operation)               {}
+func (e *events) NotStored(payment.Operation)               {}
 func (e *events) NotSent(payment.Operation, payment.Reason) {}
 
 // slowly is a ledger fault that holds a step up for d, or until its caller's time is up.
