@@ -259,7 +259,7 @@ func startWallet(t *testing.T) string {
 // program ends with the test.
 func launch(t *testing.T, folder, text string, env []string, program string, args ...string) string {
 	t.Helper()
-	command := exec.Command(program, args...) //nolint:noctx // it is told to stop below, and ends what it has started
+	command := exec.Command(program, args...) // it is told to stop below, and ends what it has started
 	command.Dir = folder
 	command.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")}, env...)
 	read, write := io.Pipe()
@@ -276,7 +276,10 @@ func launch(t *testing.T, folder, text string, env []string, program string, arg
 	t.Cleanup(func() {
 		_ = command.Process.Signal(os.Interrupt)
 		select {
-		case <-exited:
+		case err := <-exited:
+			if err != nil {
+				t.Errorf("%s ended with: %v", program, err)
+			}
 		case <-time.After(patience):
 			_ = command.Process.Kill()
 			t.Errorf("%s did not end", program)
