@@ -1,11 +1,14 @@
 package telemetry
 
 import (
+	"context"
 	"io"
 	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
+
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/safeledger/safeledger/internal/payment"
 )
@@ -29,8 +32,22 @@ var secretWords = []string{
 // and by the value's type, so it is a net under the rule and not the rule. It
 // cannot see into a message, nor into a text under a harmless name.
 func NewLogger(w io.Writer, level slog.Leveler) *slog.Logger {
-	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level, ReplaceAttr: guard}))
+	return slog.New(naming{slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level, ReplaceAttr: guard})})
 }
+
+// naming adds to a line the trace that it belongs to, if there is one.
+type naming struct{ slog.Handler }
+
+func (h naming) Handle(ctx context.Context, r slog.Record) error {
+	if span := trace.SpanContextFromContext(ctx); span.IsValid() {
+		r.AddAttrs(slog.String("trace_id", span.TraceID().String()))
+	}
+	return h.Handler.Handle(ctx, r)
+}
+
+func (h naming) WithAttrs(attrs []slog.Attr) slog.Handler { return naming{h.Handler.WithAttrs(attrs)} }
+
+func (h naming) WithGroup(name string) slog.Handler { return naming{h.Handler.WithGroup(name)} }
 
 func guard(groups []string, a slog.Attr) slog.Attr {
 	if len(groups) == 0 && a.Key == slog.TimeKey {
