@@ -6,7 +6,7 @@ SHELL := /bin/bash
 # Tools are pinned in a module of their own, so that they never meet the dependencies of the program.
 TOOL := go tool -modfile=tools/go.mod
 # Our own folders: what is generated or private to a running stack is not ours to check.
-GO_FOLDERS := api bench client cmd deploy internal migrations test tools/deploy tools/promql
+GO_FOLDERS := api bench client cmd deploy internal migrations test tools
 GENERATED := '*.gen.go' docs/configuration.md docs/metrics.md deploy/grafana/safeledger.json deploy/prometheus/prometheusrule.yaml
 
 # Every stage has a limit, so that a hang is a failure that says where (macOS has no timeout by default).
@@ -120,6 +120,16 @@ fuzz: ## fuzz the decoder, the headers and the wallet answers, FUZZTIME each (30
 .PHONY: lint
 lint: ## golangci-lint, pinned in tools/lint (its first build takes minutes)
 	@go tool -modfile=tools/lint/go.mod golangci-lint run ./...
+
+# See SECURITY.md for what is let through, and for how long.
+.PHONY: vulncheck
+vulncheck: ## hold what is shipped to the pinned Go vulnerability database
+	@cd tools/vulncheck && $(call limited,5m) go vet . && $(call limited,5m) go test . && $(call limited,10m) go run .
+
+# Where the module proxy has no newer copy, or is away, the one that is pinned stays.
+.PHONY: update-vulndb
+update-vulndb: ## pin the newest vulnerability database
+	@cd tools/vulncheck && $(call limited,5m) go get golang.org/x/vulndb@latest
 
 .PHONY: clean
 clean: ## remove what was built and the data of `make run`

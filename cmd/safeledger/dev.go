@@ -143,17 +143,24 @@ func (c devCommand) start(ctx context.Context, log *slog.Logger) (_ *devStack, e
 			}
 		}
 	}
-	// For `safeledger ops` in another terminal: the password was drawn just now.
-	env := fmt.Sprintf("export %sDATABASE_URL='%s'\n", config.Prefix, s.postgres.URL())
-	if err := os.WriteFile(filepath.Join(c.Dir, "env"), []byte(env), 0o600); err != nil {
-		return nil, err
-	}
 	cfg, err := config.Load(config.RoleAll)
 	if err != nil {
 		return nil, err
 	}
-	s.service, err = newService(ctx, cfg, config.RoleAll, log)
-	return s, err
+	if s.service, err = newService(ctx, cfg, config.RoleAll, log); err != nil {
+		return nil, err
+	}
+	return s, os.WriteFile(filepath.Join(c.Dir, "env"), []byte(s.environment()), 0o600)
+}
+
+// environment is for another terminal: what `safeledger ops` needs, whose password was
+// drawn just now, and where to find everything, for lines that are pasted from a page.
+func (s *devStack) environment() string {
+	return fmt.Sprintf(`export %sDATABASE_URL='%s'
+export BASE='http://%s' TOKEN='%s'
+export ADMIN='http://%s' OPERATOR='%s'
+export WALLET='%s'
+`, config.Prefix, s.postgres.URL(), s.service.tills.Addr(), demoToken, s.service.admin.Addr(), demoOperatorToken, s.wallet.URL())
 }
 
 // stop ends what was started, the newest first. The service stops itself when

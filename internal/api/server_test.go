@@ -15,6 +15,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/safeledger/safeledger/internal/api"
 	"github.com/safeledger/safeledger/internal/api/apitest"
 	"github.com/safeledger/safeledger/internal/budget"
@@ -322,5 +324,32 @@ func TestTheGateStandsInFrontOfEverything(t *testing.T) {
 	}
 	if n := len(s.requests()) + s.ledger.begun(); n != begun {
 		t.Errorf("%d requests were begun behind a shut gate", n-begun)
+	}
+}
+
+// A 2xx to CONNECT would make a tunnel of the connection, in which a proxy and we see
+// different requests. No target of it is a path of ours.
+func TestConnectIsNeverATunnel(t *testing.T) {
+	t.Parallel()
+	s := newService(t, nil)
+	server := httptest.NewServer(s.bare)
+	t.Cleanup(server.Close)
+	for _, target := range []string{"wallet:443", "/", "/payments/" + uuid.NewString(), "/openapi.yaml"} {
+		conn, err := net.Dial("tcp", server.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.SetDeadline(time.Now().Add(10 * time.Second)) // after which the test calls it stuck
+		if _, err := fmt.Fprintf(conn, "CONNECT %s HTTP/1.1\r\nHost: wallet:443\r\nAuthorization: Bearer %s\r\n\r\n", target, tillToken); err != nil {
+			t.Fatal(err)
+		}
+		response, err := http.ReadResponse(bufio.NewReader(conn), nil) //nolint:bodyclose // the connection is closed, under it
+		if err != nil {
+			t.Fatal(err)
+		}
+		if response.StatusCode < 400 {
+			t.Errorf("CONNECT %s is answered %d", target, response.StatusCode)
+		}
+		_ = conn.Close()
 	}
 }

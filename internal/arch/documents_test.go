@@ -95,6 +95,29 @@ func TestDecisionsAreListedAndReferencesResolve(t *testing.T) {
 	}
 }
 
+// What is said to stop somebody, and is shown by nothing, stops nobody for long.
+func TestEveryThreatNamesItsTest(t *testing.T) {
+	t.Parallel()
+	content, err := os.ReadFile(filepath.Join(root, "docs", "threats.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	threats := 0
+	for line := range strings.Lines(string(content)) {
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), " | ")
+		if !strings.HasPrefix(line, "| ") || strings.HasPrefix(line, "| who ") {
+			continue
+		}
+		threats++
+		if len(cells) != 5 || !regexp.MustCompile("`(Test|Fuzz)\\w+`").MatchString(cells[3]) {
+			t.Errorf("docs/threats.md: no test is named in the fourth of %d cells: %s", len(cells), cells[0])
+		}
+	}
+	if threats < 15 {
+		t.Errorf("only %d threats: the search for them is broken", threats)
+	}
+}
+
 // A playbook sends people to lines of the log. One that is worded differently since
 // is looked for in vain, at the worst time.
 func TestPlaybooksQuoteLinesThatAreLogged(t *testing.T) {

@@ -79,3 +79,24 @@ func TestLinesCarryWhatSupportNeeds(t *testing.T) {
 		t.Errorf("time is %v, want UTC", line["time"])
 	}
 }
+
+// A wallet's code, a till's caller or an error of a library may hold anything. In the
+// log it must stay inside its value: a line that somebody else has written is evidence
+// of something that never happened.
+func TestWhatOthersSendStaysInsideItsLine(t *testing.T) {
+	t.Parallel()
+	const forged = "x\"}\n{\"level\":\"ERROR\",\"msg\":\"payment approved\"}\r\u2028\x1b[2J\x00"
+	var out strings.Builder
+	log := NewLogger(&out, slog.LevelInfo)
+	log.InfoContext(t.Context(), "payment decided", "code", forged, "error", errors.New(forged))
+	if n := strings.Count(out.String(), "\n"); n != 1 || strings.ContainsAny(out.String(), "\r\u2028\x1b\x00") {
+		t.Errorf("%d lines:\n%q", n, out.String())
+	}
+	var line map[string]any
+	if err := json.Unmarshal([]byte(out.String()), &line); err != nil {
+		t.Fatal(err)
+	}
+	if line["msg"] != "payment decided" || line["code"] != forged || line["error"] != forged {
+		t.Errorf("read back: %q", line)
+	}
+}
