@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -57,6 +58,8 @@ const (
 	adminWriteTimeout = 15 * time.Second
 	// closeLimit is what is left of the drain's bound for giving back what was opened.
 	closeLimit = 400 * time.Millisecond
+	// flushLimit is the same for traces, a little less so that it is told which was late.
+	flushLimit = 350 * time.Millisecond
 	// upkeepLimit bounds what looks after the ledger in the background, and
 	// schemaCheckLimit the look at its schema: nobody waits for either.
 	upkeepLimit      = 10 * time.Second
@@ -90,6 +93,7 @@ type service struct {
 	role    config.Role
 	log     *slog.Logger
 	metrics *telemetry.Metrics
+	traces  *telemetry.Traces
 
 	callers *callers.Callers              // nil: this replica serves nobody
 	token   *watchfile.File[wallet.Token] // nil: the wallet takes none
@@ -105,6 +109,7 @@ type service struct {
 	tills, admin             net.Listener
 	tillsServer, adminServer *http.Server
 	closers                  []func() // run from the last to the first
+	flush                    func()   // sends what is left of the traces, at the same time
 }
 
 // upkeepConns is the second, small pool. The sweep, the probe, the measuring and the
@@ -124,9 +129,14 @@ const workerConns = 8
 // newService wires a replica and binds its listeners, which is the last step
 // that can fail: whoever can connect will be answered.
 func newService(ctx context.Context, cfg config.Config, role config.Role, log *slog.Logger) (_ *service, err error) {
+	traces, err := telemetry.OpenTraces(context.WithoutCancel(ctx), version, os.Getenv, log)
+	if err != nil {
+		return nil, &config.InvalidError{Faults: []string{err.Error()}}
+	}
 	registry := prometheus.NewRegistry()
 	s := &service{
 		cfg: cfg, role: role, log: log, metrics: telemetry.New(registry, version, commit()),
+		traces: traces, flush: flushing(context.WithoutCancel(ctx), traces, log),
 		ready: newReadiness(errStarting), opened: make(chan struct{}),
 	}
 	defer func() {
@@ -231,7 +241,7 @@ func (s *service) openQueue(ctx context.Context) error {
 		Workers: cfg.Queue.Workers, Lease: cfg.Queue.Lease, CallLimit: cfg.Budget.WorkerCall,
 		BackoffMin: cfg.Queue.BackoffMin, BackoffMax: cfg.Queue.BackoffMax, ParkAfter: cfg.Queue.ParkAfter,
 		SettleWindow: cfg.Queue.SettleWindow, LateChecks: cfg.Queue.LateChecks, LookupsPerSecond: cfg.Queue.LookupsPerSecond,
-		Observer: s.metrics, Log: s.log,
+		Observer: s.metrics, Log: s.log, Tracer: s.traces.Tracer(),
 	})
 	return err
 }
@@ -258,7 +268,7 @@ func (s *service) openTills(ctx context.Context) (err error) {
 		Budget:            budget.Policy{Server: cfg.Budget.Server, NetworkReserve: cfg.Budget.NetworkReserve},
 		RetryAfterDecline: cfg.RetryAfter.Decline, RetryAfterBusy: cfg.RetryAfter.Busy,
 		MaxAmount: cfg.MaxAmount, HoldsSupported: cfg.Wallet.Version == config.WalletV2, ReadTimeout: cfg.Budget.Server,
-		Log: s.log, Observer: s.metrics,
+		Log: s.log, Observer: s.metrics, Tracer: s.traces.Tracer(),
 	})
 	s.tillsServer = newServer(telemetry.Traced(s.gate.Handler(handler)), cfg.Budget.Server+writeMargin, s.log)
 	s.tills, err = s.listen(ctx, "HTTP_ADDR", cfg.HTTPAddr)
@@ -333,11 +343,16 @@ func (s *service) recovered(ctx context.Context, p payment.Payment) {
 
 func (s *service) close() {
 	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	var closing sync.WaitGroup
+	closing.Go(s.flush)
+	closing.Go(func() {
 		for _, c := range slices.Backward(s.closers) {
 			c()
 		}
+	})
+	go func() {
+		defer close(done)
+		closing.Wait()
 	}()
 	// A pool waits for connections that a database which hangs does not give back.
 	// Nothing that is closed here is worth being late for: what matters is durable.
@@ -345,6 +360,18 @@ func (s *service) close() {
 	case <-done:
 	case <-time.After(closeLimit):
 		s.log.Warn("connections were still open at the end")
+	}
+}
+
+// flushing sends what is left of the traces, as long as the end of the process has room
+// for it. A collector that is away costs the last spans and nothing else.
+func flushing(ctx context.Context, traces *telemetry.Traces, log *slog.Logger) func() {
+	return func() {
+		ctx, cancel := context.WithTimeout(ctx, flushLimit)
+		defer cancel()
+		if err := traces.Close(ctx); err != nil {
+			log.WarnContext(ctx, "the last traces are lost", "error", err)
+		}
 	}
 }
 

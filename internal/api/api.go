@@ -18,6 +18,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 	"github.com/google/uuid"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/safeledger/safeledger/internal/budget"
 	"github.com/safeledger/safeledger/internal/callers"
@@ -94,7 +95,7 @@ const (
 	Mismatch = "mismatch"
 )
 
-// Config is what the API is made of. All of it is needed but PerCaller and Nudge.
+// Config is what the API is made of. All of it is needed but PerCaller, Nudge and Tracer.
 type Config struct {
 	Decider   decider
 	Ledger    reader
@@ -114,6 +115,7 @@ type Config struct {
 
 	Log      *slog.Logger
 	Observer observer
+	Tracer   trace.Tracer // nil: nothing is traced
 }
 
 type api struct {
@@ -132,6 +134,11 @@ func New(cfg Config) http.Handler {
 	}
 	a := &api{Config: cfg, router: chi.NewRouter()}
 
+	// Within the router, which then knows the route when a request has been answered.
+	if cfg.Tracer != nil {
+		a.router.Use(a.traced)
+	}
+	a.router.Use(a.recovering, a.boundingBodies)
 	a.router.Post("/debits", a.authenticated(a.decide(payment.Debit)))
 	a.router.Post("/holds", a.authenticated(a.decide(payment.Hold)))
 	a.get("/payments/{id}", a.authenticated(a.paymentByID))
@@ -146,7 +153,7 @@ func New(cfg Config) http.Handler {
 
 	a.router.NotFound(func(w http.ResponseWriter, _ *http.Request) { a.write(w, a.refuse(notFound)) })
 	a.router.MethodNotAllowed(a.methodNotAllowed)
-	return a.recovering(a.boundingBodies(a.router))
+	return a.router
 }
 
 // get routes HEAD as well: RFC 9110 section 9.1 has the two go together, and

@@ -6,8 +6,11 @@ import (
 	"net/http"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/safeledger/safeledger/internal/callers"
 	"github.com/safeledger/safeledger/internal/payment"
+	"github.com/safeledger/safeledger/internal/tracing"
 )
 
 // credit handles POST /credits.
@@ -63,7 +66,9 @@ func (a *api) accept(w http.ResponseWriter, r *http.Request, v visit, p post, re
 	// A till that hangs up has still asked.
 	ctx, done := p.deadline.AtLeast(time.Now(), writeReserve).Context(context.WithoutCancel(r.Context()))
 	defer done()
+	_, span := tracing.Step(ctx, "accept", trace.SpanKindInternal)
 	acceptance, err := a.FollowUps.Accept(ctx, req)
+	tracing.End(span, err)
 	ended = true
 
 	f := acceptanceRefusal(req, acceptance.Status)

@@ -5,7 +5,10 @@ import (
 	"net/http"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/safeledger/safeledger/internal/payment"
+	"github.com/safeledger/safeledger/internal/tracing"
 )
 
 // decide handles POST /debits and POST /holds.
@@ -82,7 +85,9 @@ func (a *api) cancel(w http.ResponseWriter, r *http.Request, v visit) {
 	// As with a decision, hanging up does not call it back.
 	ctx, done := p.deadline.AtLeast(time.Now(), writeReserve).Context(context.WithoutCancel(r.Context()))
 	defer done()
+	_, span := tracing.Step(ctx, "cancel", trace.SpanKindInternal)
 	c, err := a.FollowUps.CancelByKey(ctx, v.caller, op, key, original)
+	tracing.End(span, err)
 	ended = true
 
 	ans := a.cancellation(op, c, err)

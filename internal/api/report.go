@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/safeledger/safeledger/internal/decision"
 	"github.com/safeledger/safeledger/internal/payment"
@@ -26,6 +27,7 @@ type decided struct {
 // payment by, and nothing that belongs to the customer or opens a door: no
 // account, no key, no token, no metadata.
 func (a *api) report(ctx context.Context, d decided) {
+	d.trace(trace.SpanFromContext(ctx))
 	if steps := d.result.Steps; steps.Unsent {
 		a.Observer.NotSent(d.operation, steps.Outcome.Reason)
 	}

@@ -58,7 +58,17 @@ const (
 	router     = "github.com/go-chi/chi/v5"
 	strictJSON = "github.com/go-json-experiment/json"
 	roots      = "golang.org/x/crypto/x509roots/fallback"
+	logging    = "github.com/go-logr/logr"
 	validator  = "github.com/pb33f/libopenapi-validator"
+
+	// Traces: the words, which any flow may use, and what records and sends spans.
+	spans      = "go.opentelemetry.io/otel/trace"
+	attributes = "go.opentelemetry.io/otel/attribute"
+	spanCodes  = "go.opentelemetry.io/otel/codes"
+	propagate  = "go.opentelemetry.io/otel/propagation"
+	traces     = "go.opentelemetry.io/otel"
+	traceWire  = "go.opentelemetry.io/proto/otlp"
+	protobuf   = "google.golang.org/protobuf"
 )
 
 // guarded are the packages of the standard library that a room must be given,
@@ -82,29 +92,30 @@ var rooms = map[string]room{
 	"internal/budget":     {},
 	"internal/crashpoint": {},
 	"internal/watchfile":  {},
+	"internal/tracing":    {theirs: []string{spans, spanCodes, propagate}},
 
 	// The flows. They declare what they need; cmd gives it to them.
 	"internal/decision": {
-		ours:   []string{"internal/payment", "internal/budget", "internal/crashpoint"},
-		theirs: []string{ids},
+		ours:   []string{"internal/payment", "internal/budget", "internal/crashpoint", "internal/tracing"},
+		theirs: []string{ids, spans},
 	},
 	"internal/queue": {
-		ours:   []string{"internal/payment", "internal/budget", "internal/crashpoint"},
-		theirs: []string{ids, groups, rates},
+		ours:   []string{"internal/payment", "internal/budget", "internal/crashpoint", "internal/tracing"},
+		theirs: []string{ids, groups, rates, spans, attributes},
 	},
 
 	// What speaks to the outside. ledger and wallet do not know each other.
 	"internal/ledger": {
-		ours:   []string{"internal/payment", "internal/crashpoint", "migrations"},
+		ours:   []string{"internal/payment", "internal/crashpoint", "internal/tracing", "migrations"},
 		theirs: []string{ids, postgres, groups},
 	},
 	"internal/wallet": {
-		ours:   []string{"internal/payment", "internal/budget", "internal/crashpoint", "internal/watchfile"},
-		theirs: []string{ids, breakers, strictJSON, "net/http"},
+		ours:   []string{"internal/payment", "internal/budget", "internal/crashpoint", "internal/tracing", "internal/watchfile"},
+		theirs: []string{ids, breakers, strictJSON, spans, attributes, spanCodes, "net/http"},
 	},
 	"internal/api": {
-		ours:   []string{"api", "internal/api/apitypes", "internal/budget", "internal/callers", "internal/decision", "internal/payment"},
-		theirs: []string{ids, router, strictJSON, currencies, openapi, "net/http"},
+		ours:   []string{"api", "internal/api/apitypes", "internal/budget", "internal/callers", "internal/decision", "internal/payment", "internal/tracing"},
+		theirs: []string{ids, router, strictJSON, currencies, openapi, spans, attributes, spanCodes, "net/http"},
 	},
 	"internal/ops": {
 		ours:   []string{"internal/callers", "internal/payment"},
@@ -114,8 +125,8 @@ var rooms = map[string]room{
 	"internal/gate":         {theirs: []string{"net/http"}},
 	"internal/callers":      {ours: []string{"internal/watchfile"}, theirs: []string{strictJSON}},
 	"internal/telemetry": {
-		ours:   []string{"internal/payment"},
-		theirs: []string{metrics, currencies, "net/http"},
+		ours:   []string{"internal/payment", "internal/tracing"},
+		theirs: []string{metrics, currencies, traces, logging, "net/http"},
 	},
 	"internal/config": {
 		ours:   []string{"internal/payment", "internal/decision"}, // the reserves that the numbers must leave room for
@@ -174,7 +185,7 @@ var rooms = map[string]room{
 	},
 	"test/model": {forTests: true}, // the protocol a second time: what it shared with us it would not check
 	"test": {wires: true, forTests: true, later: true, theirs: []string{
-		ids, compare, contracts, validator, flags, metrics, postgres, groups, rates, strictJSON, "net/http", "os/exec", "testing",
+		ids, compare, contracts, validator, flags, metrics, postgres, groups, rates, strictJSON, traceWire, protobuf, "net/http", "os/exec", "testing",
 	}},
 }
 

@@ -9,9 +9,12 @@ import (
 	"fmt"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/safeledger/safeledger/internal/budget"
 	"github.com/safeledger/safeledger/internal/crashpoint"
 	"github.com/safeledger/safeledger/internal/payment"
+	"github.com/safeledger/safeledger/internal/tracing"
 )
 
 // ledger is what a decision needs of the durable store. An error of either
@@ -152,7 +155,10 @@ func (d *Decider) claim(ctx context.Context, req payment.Request, deadline budge
 	start := time.Now()
 	ctx, cancel := deadline.AtLeast(start, ClaimReserve).Context(ctx)
 	defer cancel()
+	// The ledger is given the request's own span: what it stores goes back to that one.
+	_, span := tracing.Step(ctx, "claim", trace.SpanKindInternal)
 	claim, err := d.ledger.Claim(ctx, req)
+	tracing.End(span, err)
 	steps.Claim = time.Since(start)
 	if err != nil {
 		return payment.Claim{}, fmt.Errorf("claim: %w", err)
@@ -254,7 +260,9 @@ func (d *Decider) store(ctx context.Context, p payment.Payment, verdict payment.
 		c.Ago = start.Sub(c.began)
 		verdict.Calls = append(verdict.Calls, c.WalletCall)
 	}
+	_, span := tracing.Step(ctx, "store", trace.SpanKindInternal)
 	stored, err := d.ledger.Decide(ctx, p, verdict)
+	tracing.End(span, err)
 	steps.Store = time.Since(start)
 	if err != nil {
 		return payment.Payment{}, fmt.Errorf("store the decision of %s: %w", p.ID, err)

@@ -199,17 +199,17 @@ func (g *Gate) Watch(ctx context.Context, ping func(ctx context.Context) error, 
 		}
 		switch {
 		case err == nil:
+			g.SetDatabaseReachable(true) // before the line that says so
 			if !reachable {
 				g.cfg.Log.InfoContext(ctx, "database reachable again, tills are admitted")
 			}
 			reachable = true
-			g.SetDatabaseReachable(true)
 		case !slow || wasSlow:
+			g.SetDatabaseReachable(false)
 			if reachable {
 				g.cfg.Log.ErrorContext(ctx, "database unreachable, tills are refused", "slow", slow, "error", err)
 			}
 			reachable = false
-			g.SetDatabaseReachable(false)
 		}
 		wasSlow = err != nil && slow
 		select {

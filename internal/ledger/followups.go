@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/safeledger/safeledger/internal/payment"
+	"github.com/safeledger/safeledger/internal/tracing"
 )
 
 // What comes after a decision is added to a payment under that payment's row.
@@ -91,6 +92,7 @@ func (l *Ledger) Accept(ctx context.Context, req payment.FollowUpRequest) (payme
 		"till_reference": orNull(req.TillReference),
 		"metadata":       metadata,
 		"horizon":        l.config.Horizon,
+		"traceparent":    orNull(tracing.Traceparent(ctx)),
 	}
 	if req.Kind != payment.Credit {
 		args["account"], args["currency"] = nil, nil // the hold's
@@ -174,6 +176,7 @@ func (l *Ledger) CancelByKey(
 	args := pgx.NamedArgs{
 		"caller": caller, "operation": string(op), "key_hash": hash[:],
 		"fingerprint": nil, "reference": nil, "account": nil, "amount_minor": nil, "currency": nil,
+		"traceparent": orNull(tracing.Traceparent(ctx)),
 	}
 	if original != nil {
 		if original.Caller != caller || original.Operation != op || original.Key != key {

@@ -67,11 +67,11 @@ FROM so_far LEFT JOIN named ON true),
 written AS (
 INSERT INTO public.operations (
     id, kind, payment_id, outbound_key, caller, key_hash, fingerprint, till_reference, metadata,
-    account, amount_minor, currency, state, turn, created_at, due_at, tried_from)
+    account, amount_minor, currency, state, turn, created_at, due_at, tried_from, traceparent)
 SELECT public.uuid_v7(clock.at), @kind::text, @payment_id::uuid, @outbound_key::uuid,
        @caller::text, @key_hash::bytea, @fingerprint::bytea, @till_reference::text, @metadata::json,
        @account::text, coalesce(@amount_minor::bigint, named.amount_minor), coalesce(@currency::text, named.currency),
-       'PENDING', 'FIRST', clock.at, clock.at, clock.at
+       'PENDING', 'FIRST', clock.at, clock.at, clock.at, @traceparent::text
 FROM verdict
 LEFT JOIN named ON true
 CROSS JOIN (SELECT clock_timestamp() AS at) AS clock
@@ -155,9 +155,10 @@ FROM stored WHERE account IS NULL AND @reference::uuid IS NOT NULL),
 written AS (
 INSERT INTO public.operations (
     id, kind, payment_id, outbound_key, reverses, target_id, account, amount_minor, currency,
-    state, turn, created_at, due_at, tried_from)
+    state, turn, created_at, due_at, tried_from, traceparent)
 SELECT public.uuid_v7(verdict.at), 'reversal', undo.id, public.reversal_reference(undo.reference), undo.reference, undo.target_id,
-       undo.account, undo.amount_minor, undo.currency, 'PENDING', undo.turn, verdict.at, verdict.at, verdict.at
+       undo.account, undo.amount_minor, undo.currency, 'PENDING', undo.turn, verdict.at, verdict.at, verdict.at,
+       @traceparent::text
 FROM undo CROSS JOIN verdict
 WHERE verdict.answer = 'CANCELLED' AND verdict.undone_by IS NULL
 RETURNING id),

@@ -24,6 +24,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/safeledger/safeledger/internal/payment"
+	"github.com/safeledger/safeledger/internal/tracing"
 )
 
 // Config says what the ledger needs to know of the rest.
@@ -175,7 +176,7 @@ func (l *Ledger) Decide(ctx context.Context, p payment.Payment, d payment.Decisi
 	if d.Reverse && d.State != payment.Declined {
 		return payment.Payment{}, fmt.Errorf("decide %s: only a decline brings a reversal with it, not %s", p.ID, d.State)
 	}
-	w := &deciding{id: p.ID, decision: d}
+	w := &deciding{id: p.ID, decision: d, traceparent: tracing.Traceparent(ctx)}
 	if err := l.store(ctx, writes{decisions: []*deciding{w}}); err != nil {
 		return payment.Payment{}, fmt.Errorf("decide %s: %w", p.ID, err)
 	}

@@ -141,18 +141,19 @@ func scanWork(row pgx.CollectableRow) (payment.Work, error) {
 		account, currency, targetID *string
 		amount                      *int64
 		sinceDoubt                  *time.Duration
+		traceparent                 *string
 	)
 	p, err := scanPayment(row,
 		&id, &kind, &w.Fence, &w.Attempts, &w.Lookups, &allowance, &w.TakenOver, &w.Resolve,
 		&outbound, &reverses, &account, &amount, &currency, &targetID,
-		&w.Credited, &w.CreditsOpen, &state, &w.Age, &w.Tried, &w.SinceEnd, &w.LateChecks, &sinceDoubt)
+		&w.Credited, &w.CreditsOpen, &state, &w.Age, &w.Tried, &w.SinceEnd, &w.LateChecks, &sinceDoubt, &traceparent)
 	if err != nil {
 		return payment.Work{}, err
 	}
 	w.InDoubt, w.SinceDoubt = sinceDoubt != nil, value(sinceDoubt)
 	w.ID, w.Outbound, w.Payment = id, payment.Reference(outbound), p
 	w.Kind, w.Turn, w.State = payment.Operation(kind), payment.Turn(allowance), payment.FollowUpState(state)
-	w.TargetID = value(targetID)
+	w.TargetID, w.Traceparent = value(targetID), value(traceparent)
 	money := payment.Money{AmountMinor: value(amount), Currency: value(currency)}
 	switch w.Kind { //nolint:exhaustive // the others have neither
 	case payment.Credit:

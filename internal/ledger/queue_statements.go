@@ -82,7 +82,8 @@ SELECT ` + paymentColumnsOfP + `,
        coalesce(given.back, 0)::bigint, coalesce(given.open, false), o.state,
        greatest(clock.at - o.created_at, interval '0'), greatest(clock.at - o.tried_from, interval '0'),
        greatest(coalesce(clock.at - o.ended_at, interval '0'), interval '0'), o.late_checks,
-       CASE WHEN o.doubt_at IS NOT NULL THEN greatest(clock.at - o.doubt_at, interval '0') END
+       CASE WHEN o.doubt_at IS NOT NULL THEN greatest(clock.at - o.doubt_at, interval '0') END,
+       o.traceparent
 FROM leased AS o
 CROSS JOIN clock
 LEFT JOIN public.payments AS p ON p.id = o.payment_id

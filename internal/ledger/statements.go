@@ -79,10 +79,10 @@ p.reference, p.state, p.code, p.wallet_id, p.created_at, p.decided_at`
 	decideSome = `
 UPDATE public.payments AS p
 SET state = d.state, code = d.code, wallet_id = d.wallet_id, decided_at = clock_timestamp()
-FROM unnest(@ids::uuid[], @states::text[], @codes::text[], @wallet_ids::text[], @reverse::boolean[])
-    AS d (id, state, code, wallet_id, reverse)
+FROM unnest(@ids::uuid[], @states::text[], @codes::text[], @wallet_ids::text[], @reverse::boolean[], @traceparents::text[])
+    AS d (id, state, code, wallet_id, reverse, traceparent)
 WHERE p.id = d.id AND p.state = 'IN_FLIGHT'
-RETURNING p.id, p.decided_at, p.reference, p.account, p.amount_minor, p.currency, d.reverse`
+RETURNING p.id, p.decided_at, p.reference, p.account, p.amount_minor, p.currency, d.reverse, d.traceparent`
 
 	// decide is that, and the wallet calls that led to it in the same statement: no
 	// commit of their own, and they are known even where somebody else has decided.
@@ -124,10 +124,16 @@ ON CONFLICT DO NOTHING`
 	// due at once, and begins by looking.
 	reverseDecided = `
 INSERT INTO public.operations (
-    id, kind, payment_id, outbound_key, reverses, account, amount_minor, currency, state, turn, created_at, due_at, tried_from)
+    id, kind, payment_id, outbound_key, reverses, account, amount_minor, currency, state, turn, created_at, due_at, tried_from,
+    traceparent)
 SELECT public.uuid_v7(decided_at), 'reversal', id, public.reversal_reference(reference), reference,
-       account, amount_minor, currency, 'PENDING', 'LOOKUP', decided_at, decided_at, decided_at
+       account, amount_minor, currency, 'PENDING', 'LOOKUP', decided_at, decided_at, decided_at,
+       traceparent
 FROM decided`
+
+	// noRequest is what a recovered payment's reversal goes back to in traces: the request
+	// died with its handler.
+	noRequest = `NULL::text AS traceparent`
 
 	// recoverOne declines one payment that somebody met, if it is overdue; of several
 	// who meet it at once one does.
@@ -136,7 +142,7 @@ WITH decided AS (
 UPDATE public.payments
 SET state = 'DECLINED', code = 'WALLET_TIMEOUT', decided_at = clock_timestamp()
 WHERE id = @id::uuid AND ` + overdue + `
-RETURNING ` + paymentColumns + `),
+RETURNING ` + paymentColumns + `, ` + noRequest + `),
 reversal AS (` + reverseDecided + `)
 SELECT ` + paymentColumns + ` FROM decided`
 
@@ -157,7 +163,7 @@ UPDATE public.payments AS p
 SET state = 'DECLINED', code = 'WALLET_TIMEOUT', decided_at = clock_timestamp()
 FROM undecided
 WHERE p.id = undecided.id AND p.state = 'IN_FLIGHT'
-RETURNING ` + paymentColumnsOfP + `),
+RETURNING ` + paymentColumnsOfP + `, ` + noRequest + `),
 reversal AS (` + reverseDecided + `)
 SELECT ` + paymentColumns + ` FROM decided`
 

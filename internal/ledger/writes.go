@@ -48,8 +48,9 @@ type claiming struct {
 
 // deciding is a decision, and when it was stored if it was the first.
 type deciding struct {
-	id       uuid.UUID
-	decision payment.Decision
+	id          uuid.UUID
+	decision    payment.Decision
+	traceparent string // of the request, for its reversal
 
 	won       bool
 	decidedAt time.Time
@@ -229,19 +230,21 @@ func queueDecisions(b *pgx.Batch, decisions []*deciding) {
 		states           = make([]string, n)
 		codes, walletIDs = make([]*string, n), make([]*string, n)
 		reverse          = make([]bool, n)
+		traceparents     = make([]*string, n)
 		made             calling
 		statement        = decide
 	)
 	for i, d := range decisions {
 		ids[i], states[i] = pgUUID(d.id), string(d.decision.State)
 		codes[i], walletIDs[i], reverse[i] = orNull(d.decision.Code), orNull(d.decision.WalletID), d.decision.Reverse
+		traceparents[i] = orNull(d.traceparent)
 		made.add(d.id, decisionFence, d.decision.Calls)
 		d.won = false
 		if d.decision.Reverse {
 			statement = decideAndReverse
 		}
 	}
-	args := pgx.NamedArgs{"ids": ids, "states": states, "codes": codes, "wallet_ids": walletIDs, "reverse": reverse}
+	args := pgx.NamedArgs{"ids": ids, "states": states, "codes": codes, "wallet_ids": walletIDs, "reverse": reverse, "traceparents": traceparents}
 	made.arguments(args)
 	b.Queue(statement, args).Query(func(rows pgx.Rows) error {
 		var (

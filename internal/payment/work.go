@@ -53,6 +53,10 @@ type Work struct {
 	// the database's clock: what it asked for may still land.
 	InDoubt    bool
 	SinceDoubt time.Duration
+
+	// Traceparent names the request that it was accepted by, as the header field of that
+	// name does; "" where that was not traced.
+	Traceparent string
 }
 
 // Turn says which allowance the next attempt draws on (contract section 4,

@@ -23,10 +23,14 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 	"golang.org/x/time/rate"
 
 	"github.com/safeledger/safeledger/internal/crashpoint"
 	"github.com/safeledger/safeledger/internal/payment"
+	"github.com/safeledger/safeledger/internal/tracing"
 )
 
 // ledger is what the queue needs of the durable store. An error of a write means
@@ -93,6 +97,7 @@ type Config struct {
 
 	Observer observer
 	Log      *slog.Logger
+	Tracer   trace.Tracer // nil: nothing is traced
 }
 
 func (cfg Config) validate() error {
@@ -147,6 +152,7 @@ type Queue struct {
 	wallet   wallet
 	observer observer
 	log      *slog.Logger
+	tracer   trace.Tracer
 
 	lease, callLimit        time.Duration
 	backoffMin, backoffMax  time.Duration
@@ -173,7 +179,7 @@ func New(l ledger, w wallet, cfg Config) (*Queue, error) {
 		return nil, err
 	}
 	q := &Queue{
-		ledger: l, wallet: w, observer: cfg.Observer, log: cfg.Log,
+		ledger: l, wallet: w, observer: cfg.Observer, log: cfg.Log, tracer: cfg.Tracer,
 		lease: cfg.Lease, callLimit: cfg.CallLimit,
 		backoffMin: cfg.BackoffMin, backoffMax: cfg.BackoffMax,
 		parkAfter: cfg.ParkAfter, settleWindow: cfg.SettleWindow, lateChecks: slices.Clone(cfg.LateChecks),
@@ -367,6 +373,7 @@ func (q *Queue) work(ctx context.Context, a *attempt) {
 		q.running.Done()
 	}()
 	crashpoint.Here(crashpoint.WorkerAfterLease)
+	ctx, span := q.trace(ctx, a.w)
 	s := a.perform(ctx)
 	q.free <- struct{}{}
 	poke(q.freed)
@@ -374,7 +381,13 @@ func (q *Queue) work(ctx context.Context, a *attempt) {
 
 	ctx, cancel := context.WithTimeout(ctx, storeLimit)
 	defer cancel()
+	_, settling := tracing.Step(ctx, "settle", trace.SpanKindInternal)
 	written, err := q.ledger.Settle(ctx, s)
+	tracing.End(settling, err)
+	if span.IsRecording() {
+		span.SetAttributes(attribute.String("safeledger.follow_up.state", string(s.State)))
+	}
+	tracing.End(span, err)
 	crashpoint.Here(crashpoint.WorkerAfterSettle)
 	switch {
 	case err != nil:
@@ -387,6 +400,24 @@ func (q *Queue) work(ctx context.Context, a *attempt) {
 	default:
 		q.tell(ctx, a, s)
 	}
+}
+
+// trace begins the span of an attempt. It has a trace of its own, because attempts go
+// on for days, and a link to the request that the follow-up goes back to.
+func (q *Queue) trace(ctx context.Context, w payment.Work) (context.Context, trace.Span) {
+	if q.tracer == nil {
+		return ctx, noop.Span{}
+	}
+	options := []trace.SpanStartOption{
+		trace.WithNewRoot(), trace.WithSpanKind(trace.SpanKindConsumer),
+		trace.WithAttributes(
+			attribute.String("safeledger.follow_up.id", w.ID.String()), attribute.String("safeledger.follow_up.kind", string(w.Kind)),
+			attribute.Int("safeledger.follow_up.attempt", w.Attempts), attribute.Bool("safeledger.follow_up.taken_over", w.TakenOver)),
+	}
+	if accepted := tracing.Named(ctx, w.Traceparent); accepted.IsValid() {
+		options = append(options, trace.WithLinks(trace.Link{SpanContext: accepted}))
+	}
+	return q.tracer.Start(ctx, "attempt "+string(w.Kind), options...)
 }
 
 // tell reports what an attempt has changed, once it is durable.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+
+	"go.opentelemetry.io/otel/trace"
 )
 
 // traceKey is the context key of a request's trace.
@@ -47,12 +49,16 @@ func traceID(traceparent string) (id string, ok bool) {
 	return id, id != "00000000000000000000000000000000"
 }
 
-// traceHandler adds a request's trace to the lines that are logged in its context.
+// traceHandler adds the trace to the lines that are logged in its context: the one that
+// a request has brought along, whether or not spans are recorded, or else the one that
+// the span belongs to.
 type traceHandler struct{ slog.Handler }
 
 func (h traceHandler) Handle(ctx context.Context, r slog.Record) error {
 	if id, ok := ctx.Value(traceKey{}).(string); ok {
 		r.AddAttrs(slog.String("trace_id", id))
+	} else if span := trace.SpanContextFromContext(ctx); span.IsValid() {
+		r.AddAttrs(slog.String("trace_id", span.TraceID().String()))
 	}
 	return h.Handler.Handle(ctx, r)
 }

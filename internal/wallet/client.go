@@ -20,8 +20,11 @@ import (
 	"log/slog"
 	"net"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
+
+	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/safeledger/safeledger/internal/payment"
 )
@@ -107,6 +110,7 @@ type Client struct {
 	pool      *pool
 	dialer    dialer
 	dialError occasional
+	server    []attribute.KeyValue // who the wallet is, in traces
 
 	lookups   *breaker
 	decisions *Lane
@@ -135,6 +139,12 @@ func New(cfg Config) (*Client, error) {
 		log:       cfg.Log,
 		pool:      newPool(cfg.MaxInFlight, cfg.IdleLimit),
 		dialer:    newDialer(cfg, base),
+		server:    []attribute.KeyValue{attribute.String("server.address", base.Hostname())},
+	}
+	if _, port, err := net.SplitHostPort(address(base)); err == nil {
+		if n, err := strconv.Atoi(port); err == nil {
+			c.server = append(c.server, attribute.Int("server.port", n))
+		}
 	}
 	if c.wire.agent == "" {
 		c.wire.agent = "safeledger"

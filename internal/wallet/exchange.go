@@ -8,8 +8,12 @@ import (
 	"os"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/safeledger/safeledger/internal/crashpoint"
 	"github.com/safeledger/safeledger/internal/payment"
+	"github.com/safeledger/safeledger/internal/tracing"
 )
 
 const (
@@ -54,7 +58,13 @@ func (c *Client) exchange(ctx context.Context, req request, mine func(sight) boo
 		return unsent(ctx, payment.ReasonDeadlineSpent)
 	}
 	// From here on the wallet may have the request.
-	seen, clean := conn.converse(req, c.wire.bytes(req, c.currentToken()))
+	seen, clean := conn.converse(req, c.wire.bytes(req, c.currentToken(), tracing.Traceparent(ctx)))
+	if span := trace.SpanFromContext(ctx); span.IsRecording() {
+		span.SetAttributes(attribute.String("http.request.method", req.method))
+		if seen.status != 0 {
+			span.SetAttributes(attribute.Int("http.response.status_code", seen.status))
+		}
+	}
 	seen.cancelled = errors.Is(ctx.Err(), context.Canceled)
 	if conn.idled > 0 && seen.lost == payment.ReasonConnectionLost {
 		// Perhaps it was being closed while we wrote. That must not happen twice.

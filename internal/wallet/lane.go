@@ -5,7 +5,12 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/safeledger/safeledger/internal/payment"
+	"github.com/safeledger/safeledger/internal/tracing"
 )
 
 // Lane is the wallet as one class of callers sees it, with a bulkhead and a
@@ -55,12 +60,14 @@ func (l *Lane) BreakerState() string { return l.breaker.state() }
 // cannot debit.
 func (l *Lane) Send(ctx context.Context, in payment.Instruction) payment.Outcome {
 	start := time.Now()
+	ctx, span := l.begin(ctx, Call(in.Operation))
 	outcome := payment.Outcome{Class: payment.Unavailable, Reason: payment.ReasonBreakerOpen}
 	l.breaker.do(func() count {
 		var seen sight
 		outcome, seen = l.send(ctx, in)
 		return countOutcome(outcome, seen)
 	})
+	end(span, outcome.Class.String(), outcome.Reason, outcome.Class == payment.Success || outcome.Class == payment.Rejected)
 	l.client.observer.WalletCall(l.name, string(in.Operation), outcome.Class.String(), outcome.Reason, time.Since(start))
 	return outcome
 }
@@ -79,12 +86,14 @@ func (l *Lane) send(ctx context.Context, in payment.Instruction) (payment.Outcom
 // fails its debits may well still answer questions.
 func (l *Lane) Lookup(ctx context.Context, in payment.Instruction) payment.Evidence {
 	start := time.Now()
+	ctx, span := l.begin(ctx, callLookup)
 	evidence := payment.Evidence{Finding: payment.NoEvidence, Reason: payment.ReasonBreakerOpen}
 	l.client.lookups.do(func() count {
 		var seen sight
 		evidence, seen = l.lookup(ctx, in)
 		return countEvidence(evidence, seen)
 	})
+	end(span, evidence.Finding.String(), evidence.Reason, evidence.Finding != payment.NoEvidence)
 	l.client.observer.WalletCall(l.name, string(callLookup), evidence.Finding.String(), evidence.Reason, time.Since(start))
 	return evidence
 }
@@ -96,4 +105,28 @@ func (l *Lane) lookup(ctx context.Context, in payment.Instruction) (payment.Evid
 		seen = c.exchange(ctx, req, func(s sight) bool { return s.ours(in) })
 	}
 	return classifyLookup(c.version, in, seen), seen
+}
+
+// begin begins the span of a call. It names neither the account nor the URL, which of
+// some calls holds the wallet's own ids.
+func (l *Lane) begin(ctx context.Context, call Call) (context.Context, trace.Span) {
+	ctx, span := tracing.Step(ctx, "wallet", trace.SpanKindClient)
+	if span.IsRecording() {
+		span.SetName("wallet " + string(call))
+		span.SetAttributes(l.client.server...)
+		span.SetAttributes(attribute.String("safeledger.wallet.lane", l.name))
+	}
+	return ctx, span
+}
+
+// end ends it. A wallet that says no has answered: what is an error is not to know.
+func end(span trace.Span, outcome string, reason payment.Reason, answered bool) {
+	if span.IsRecording() {
+		span.SetAttributes(attribute.String("safeledger.wallet.outcome", outcome), attribute.String("safeledger.wallet.reason", string(reason)))
+		if !answered {
+			span.SetStatus(codes.Error, string(reason))
+			span.SetAttributes(attribute.String("error.type", string(reason)))
+		}
+	}
+	span.End()
 }

@@ -50,8 +50,9 @@ type wire struct {
 // bytes is req as it is written, head and body in one piece: a request that
 // goes out in one Write has either not been begun or may have arrived whole.
 // The head is ours alone, nothing of a till's request is copied into it: there
-// are headers by which a caller could switch on a proxy's retries.
-func (w wire) bytes(req request, token Token) []byte {
+// are headers by which a caller could switch on a proxy's retries. traceparent names
+// a span of ours, "" where nothing is traced; a till's tracestate and baggage stay here.
+func (w wire) bytes(req request, token Token, traceparent string) []byte {
 	b := make([]byte, 0, 512+len(req.body))
 	line := func(parts ...string) {
 		for _, part := range parts {
@@ -68,6 +69,9 @@ func (w wire) bytes(req request, token Token) []byte {
 	}
 	if req.key != "" {
 		line("Idempotency-Key: ", req.key)
+	}
+	if traceparent != "" {
+		line("traceparent: ", traceparent)
 	}
 	if req.body != nil {
 		line("Content-Type: application/json")

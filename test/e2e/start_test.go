@@ -233,6 +233,20 @@ func TestDevDecidesAPaymentAndEndsWithEverythingItStarted(t *testing.T) {
 	if err := syscall.Kill(pid, 0); err == nil {
 		t.Errorf("PostgreSQL (pid %d) is still there", pid)
 	}
+	var shown told
+	for line := range strings.Lines(said.String()) {
+		if key, ok := strings.CutPrefix(strings.TrimSpace(line), "Idempotency-Key: "); ok {
+			shown.note(key)
+		}
+	}
+	for _, secret := range []string{"ALICE", "demo-till-token"} {
+		shown.note(secret)
+	}
+	log, err := os.ReadFile(filepath.Join(dir, "safeledger.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkLog(t, string(log), &shown)
 }
 
 // asOwner runs a statement about the world's database from another one.

@@ -239,7 +239,7 @@ func (r *replica) plainDebit(key string) (reply, error) {
 	req.Header.Set("Idempotency-Key", key)
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Authorization", "Bearer "+token)
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
+	client := &http.Client{Transport: witness{&http.Transport{DisableKeepAlives: true}, &r.w.told}, Timeout: patience}
 	resp, err := client.Do(req)
 	if err != nil {
 		return reply{}, err

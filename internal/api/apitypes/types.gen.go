@@ -387,6 +387,9 @@ type IdempotencyKey = string
 // RequestDeadlineMs defines model for RequestDeadlineMs.
 type RequestDeadlineMs = int64
 
+// Traceparent defines model for Traceparent.
+type Traceparent = string
+
 // Accepted defines model for Accepted.
 type Accepted = AcceptedFollowUp
 
@@ -486,6 +489,10 @@ type AcceptCreditParams struct {
 	// RequestDeadlineMs How long the till will still wait, in whole milliseconds, digits only, sent at most once. Absent: the server's
 	// own budget. 0 is allowed: a payment then ends in a stored decline.
 	RequestDeadlineMs *RequestDeadlineMs `json:"Request-Deadline-Ms,omitempty"`
+
+	// Traceparent The till's span, as W3C Trace Context has it. Where traces are on, the request becomes a part of its trace. One that
+	// is malformed or comes twice is ignored.
+	Traceparent *Traceparent `json:"traceparent,omitempty"`
 }
 
 // DecideDebitParams defines parameters for DecideDebit.
@@ -497,6 +504,10 @@ type DecideDebitParams struct {
 	// RequestDeadlineMs How long the till will still wait, in whole milliseconds, digits only, sent at most once. Absent: the server's
 	// own budget. 0 is allowed: a payment then ends in a stored decline.
 	RequestDeadlineMs *RequestDeadlineMs `json:"Request-Deadline-Ms,omitempty"`
+
+	// Traceparent The till's span, as W3C Trace Context has it. Where traces are on, the request becomes a part of its trace. One that
+	// is malformed or comes twice is ignored.
+	Traceparent *Traceparent `json:"traceparent,omitempty"`
 }
 
 // DecideHoldParams defines parameters for DecideHold.
@@ -508,6 +519,10 @@ type DecideHoldParams struct {
 	// RequestDeadlineMs How long the till will still wait, in whole milliseconds, digits only, sent at most once. Absent: the server's
 	// own budget. 0 is allowed: a payment then ends in a stored decline.
 	RequestDeadlineMs *RequestDeadlineMs `json:"Request-Deadline-Ms,omitempty"`
+
+	// Traceparent The till's span, as W3C Trace Context has it. Where traces are on, the request becomes a part of its trace. One that
+	// is malformed or comes twice is ignored.
+	Traceparent *Traceparent `json:"traceparent,omitempty"`
 }
 
 // AcceptCaptureParams defines parameters for AcceptCapture.
@@ -519,6 +534,10 @@ type AcceptCaptureParams struct {
 	// RequestDeadlineMs How long the till will still wait, in whole milliseconds, digits only, sent at most once. Absent: the server's
 	// own budget. 0 is allowed: a payment then ends in a stored decline.
 	RequestDeadlineMs *RequestDeadlineMs `json:"Request-Deadline-Ms,omitempty"`
+
+	// Traceparent The till's span, as W3C Trace Context has it. Where traces are on, the request becomes a part of its trace. One that
+	// is malformed or comes twice is ignored.
+	Traceparent *Traceparent `json:"traceparent,omitempty"`
 }
 
 // AcceptReleaseParams defines parameters for AcceptRelease.
@@ -530,10 +549,35 @@ type AcceptReleaseParams struct {
 	// RequestDeadlineMs How long the till will still wait, in whole milliseconds, digits only, sent at most once. Absent: the server's
 	// own budget. 0 is allowed: a payment then ends in a stored decline.
 	RequestDeadlineMs *RequestDeadlineMs `json:"Request-Deadline-Ms,omitempty"`
+
+	// Traceparent The till's span, as W3C Trace Context has it. Where traces are on, the request becomes a part of its trace. One that
+	// is malformed or comes twice is ignored.
+	Traceparent *Traceparent `json:"traceparent,omitempty"`
+}
+
+// GetOperationByKeyParams defines parameters for GetOperationByKey.
+type GetOperationByKeyParams struct {
+	// Traceparent The till's span, as W3C Trace Context has it. Where traces are on, the request becomes a part of its trace. One that
+	// is malformed or comes twice is ignored.
+	Traceparent *Traceparent `json:"traceparent,omitempty"`
 }
 
 // GetOperationByKeyParamsOperation defines parameters for GetOperationByKey.
 type GetOperationByKeyParamsOperation string
+
+// GetOperationParams defines parameters for GetOperation.
+type GetOperationParams struct {
+	// Traceparent The till's span, as W3C Trace Context has it. Where traces are on, the request becomes a part of its trace. One that
+	// is malformed or comes twice is ignored.
+	Traceparent *Traceparent `json:"traceparent,omitempty"`
+}
+
+// GetPaymentByKeyParams defines parameters for GetPaymentByKey.
+type GetPaymentByKeyParams struct {
+	// Traceparent The till's span, as W3C Trace Context has it. Where traces are on, the request becomes a part of its trace. One that
+	// is malformed or comes twice is ignored.
+	Traceparent *Traceparent `json:"traceparent,omitempty"`
+}
 
 // GetPaymentByKeyParamsOperation defines parameters for GetPaymentByKey.
 type GetPaymentByKeyParamsOperation string
@@ -543,10 +587,21 @@ type CancelByKeyParams struct {
 	// RequestDeadlineMs How long the till will still wait, in whole milliseconds, digits only, sent at most once. Absent: the server's
 	// own budget. 0 is allowed: a payment then ends in a stored decline.
 	RequestDeadlineMs *RequestDeadlineMs `json:"Request-Deadline-Ms,omitempty"`
+
+	// Traceparent The till's span, as W3C Trace Context has it. Where traces are on, the request becomes a part of its trace. One that
+	// is malformed or comes twice is ignored.
+	Traceparent *Traceparent `json:"traceparent,omitempty"`
 }
 
 // CancelByKeyParamsOperation defines parameters for CancelByKey.
 type CancelByKeyParamsOperation string
+
+// GetPaymentParams defines parameters for GetPayment.
+type GetPaymentParams struct {
+	// Traceparent The till's span, as W3C Trace Context has it. Where traces are on, the request becomes a part of its trace. One that
+	// is malformed or comes twice is ignored.
+	Traceparent *Traceparent `json:"traceparent,omitempty"`
+}
 
 // AcceptCreditJSONRequestBody defines body for AcceptCredit for application/json ContentType.
 type AcceptCreditJSONRequestBody = CreditRequest
