@@ -24,7 +24,7 @@ type book struct {
 // made is a transaction on its way.
 type made struct {
 	writes
-	ctx context.Context
+	ctx context.Context //nolint:containedctx // what the transaction was made with is what a test looks at
 	end chan<- error
 }
 

@@ -326,7 +326,7 @@ type calling struct {
 
 func (c *calling) add(subject uuid.UUID, fence int64, made []payment.WalletCall) {
 	for i, m := range made {
-		c.subjects, c.fences, c.places = append(c.subjects, pgUUID(subject)), append(c.fences, fence), append(c.places, int32(i+1)) //nolint:gosec // few
+		c.subjects, c.fences, c.places = append(c.subjects, pgUUID(subject)), append(c.fences, fence), append(c.places, int32(i+1))
 		c.calls, c.outcomes, c.reasons = append(c.calls, m.Call), append(c.outcomes, m.Outcome), append(c.reasons, string(m.Reason))
 		c.statuses = append(c.statuses, int32(m.Status)) //nolint:gosec // an HTTP status
 		c.agos, c.tooks = append(c.agos, m.Ago.Microseconds()), append(c.tooks, m.Took.Microseconds())
