@@ -106,6 +106,7 @@ func (t Tree) Mismatches() []string {
 	for _, r := range t.Rules {
 		if r.Alert != "" {
 			complaints = append(complaints, announced(r)...)
+			complaints = append(complaints, t.elsewhere(r)...)
 		} else if !t.used(r.Record) {
 			complain("%s is recorded, and nobody asks for it", r.Record)
 		}
@@ -170,6 +171,20 @@ func announced(r Rule) []string {
 	}
 	if url := r.Annotations["runbook_url"]; !strings.HasSuffix(url, "/"+path.Join(PlaybooksDir, r.Alert+".md")) {
 		complaints = append(complaints, fmt.Sprintf("%s: the playbook is said to be at %q", r.Alert, url))
+	}
+	return complaints
+}
+
+// elsewhere says what an alert asks for that another group records: groups are evaluated
+// side by side, so it would see what was a moment ago, or not.
+func (t Tree) elsewhere(alert Rule) []string {
+	var complaints []string
+	for _, s := range alert.Query.Selectors {
+		for _, r := range t.Rules {
+			if r.Record == s.Metric && r.Group != alert.Group {
+				complaints = append(complaints, fmt.Sprintf("%s asks for %s, which another group records", alert.Alert, r.Record))
+			}
+		}
 	}
 	return complaints
 }

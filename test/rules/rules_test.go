@@ -145,6 +145,10 @@ func TestWhatIsPlantedIsFound(t *testing.T) {
 		"an alert that the dashboard does not know": {
 			rules.Dashboard, "SafeLedgerBreakerOpen", "SafeLedgerParked", "no panel of the dashboard leads to the playbook of SafeLedgerBreakerOpen",
 		},
+		"an alert away from what it asks for": {
+			rules.RulesFile, "      - alert: SafeLedgerQueueOld", "  - name: elsewhere\n    rules:\n      - alert: SafeLedgerQueueOld",
+			"SafeLedgerQueueOld asks for namespace_kind_state_currency:safeledger_follow_ups_open_oldest_age_seconds:max, which another group records",
+		},
 		"a record that nobody asks for": {
 			rules.RulesFile, "record: namespace:safeledger_payments_recovered:increase1h", "record: namespace:safeledger_payments_recovered:increase2h",
 			"namespace:safeledger_payments_recovered:increase2h is recorded, and nobody asks for it",
