@@ -158,7 +158,8 @@ type Queue struct {
 	nudged  chan struct{} // there may be work
 	free    chan struct{} // a token per worker that is free
 	hands   chan struct{} // a token per lease that may be taken besides those whose end is not written yet
-	freed   chan struct{} // one of either has come back
+	freed   chan struct{} // a worker has become free
+	written chan struct{} // a lease has ended
 	running sync.WaitGroup
 }
 
@@ -180,6 +181,7 @@ func New(l ledger, w wallet, cfg Config) (*Queue, error) {
 		free:    make(chan struct{}, cfg.Workers),
 		hands:   make(chan struct{}, handsPerWorker*cfg.Workers),
 		freed:   make(chan struct{}, 1),
+		written: make(chan struct{}, 1),
 	}
 	for range cap(q.free) {
 		q.free <- struct{}{}
@@ -233,11 +235,12 @@ func (q *Queue) gather(ctx context.Context) {
 		case <-moment:
 			return
 		case <-q.freed:
-			if moment == nil {
-				timer := time.NewTimer(gatherFor)
-				defer timer.Stop()
-				moment = timer.C
-			}
+		case <-q.written:
+		}
+		if moment == nil {
+			timer := time.NewTimer(gatherFor)
+			defer timer.Stop()
+			moment = timer.C
 		}
 	}
 }
@@ -356,7 +359,7 @@ func (q *Queue) sawBreaker(now time.Time) {
 func (q *Queue) work(ctx context.Context, a *attempt) {
 	defer func() {
 		q.hands <- struct{}{}
-		poke(q.freed)
+		poke(q.written)
 		q.running.Done()
 	}()
 	crashpoint.Here(crashpoint.WorkerAfterLease)

@@ -98,7 +98,8 @@ func TestASaturatedReplicaLeasesInBatches(t *testing.T) {
 		}
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		if average := 3200 / float64(len(l.batches)); average < 8 {
+		// A lease waits for a quarter of the workers, 8, or for 5 ms, and the last of them find less.
+		if average := 3200 / float64(len(l.batches)); average < 7 {
 			t.Errorf("%.1f rows a lease", average)
 		}
 		if took := time.Since(start); took > 3*time.Second {
