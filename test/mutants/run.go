@@ -23,7 +23,7 @@ const (
 type runner struct {
 	root     string // absolute
 	out      *os.File
-	controls map[suite]bool // suites that are known to pass without a defect
+	controls map[suite]bool // what is known to pass without a defect
 }
 
 // run tries what c asks for and, once there is a result for every mutant, writes the
@@ -113,42 +113,56 @@ func (r *runner) try(ctx context.Context, m mutant) (result, error) {
 	}
 	began := time.Now()
 	for _, s := range append(slices.Clip(m.tried), whole) {
-		v, err := r.test(ctx, list, s)
-		if err != nil {
-			return result{}, err
+		for range tries {
+			v, err := r.test(ctx, list, s)
+			if err != nil {
+				return result{}, err
+			}
+			if v.kind == survived {
+				break
+			}
+			if v.kind == broken {
+				return result{}, fmt.Errorf("does not compile:\n%s", v.details)
+			}
+			sure, err := r.isTheDefects(ctx, list, s.only(v))
+			if err != nil {
+				return result{}, err
+			}
+			if sure {
+				return result{
+					Level: s.level.String(), Test: v.test, Folder: v.folder, Hung: v.kind == hung,
+					Took: time.Since(began).Round(time.Second), On: time.Now().UTC().Format(time.DateOnly),
+				}, nil
+			}
 		}
-		switch v.kind {
-		case survived:
-			continue
-		case broken:
-			return result{}, fmt.Errorf("does not compile:\n%s", v.details)
-		case killed, hung:
-		}
-		if err := r.control(ctx, s); err != nil {
-			return result{}, err
-		}
-		return result{
-			Level: s.level.String(), Test: v.test, Folder: v.folder, Hung: v.kind == hung,
-			Took: time.Since(began).Round(time.Second), On: time.Now().UTC().Format(time.DateOnly),
-		}, nil
 	}
 	return result{}, nil
 }
 
-// control makes sure, once for each suite, that it is the defect which fails it.
-func (r *runner) control(ctx context.Context, s suite) error {
-	if r.controls[s] {
-		return nil
+// tries is how often a suite is tried whose failure was not the defect's, and how often a
+// test must get the chance to fail again: some find a race, and not every time.
+const tries = 3
+
+// isTheDefects reports whether it is the defect that has failed a test, and not a machine
+// out of breath: with the defect it fails again, and without it passes.
+func (r *runner) isTheDefects(ctx context.Context, overlay string, alone suite) (bool, error) {
+	for range tries {
+		v, err := r.test(ctx, overlay, alone)
+		if err != nil {
+			return false, err
+		}
+		if v.kind == survived {
+			continue
+		}
+		if !r.controls[alone] {
+			if v, err = r.test(ctx, "", alone); err != nil {
+				return false, err
+			}
+			r.controls[alone] = v.kind == survived
+		}
+		return r.controls[alone], nil
 	}
-	v, err := r.test(ctx, "", s)
-	if err != nil {
-		return err
-	}
-	if v.kind != survived {
-		return fmt.Errorf("%s fails without any defect, in %s:\n%s", s, v.test, v.details)
-	}
-	r.controls[s] = true
-	return nil
+	return false, nil
 }
 
 // test runs s with the files of an overlay, or as the tree is without one. The overlay
@@ -175,8 +189,8 @@ func (r *runner) test(ctx context.Context, overlay string, s suite) (verdict, er
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	cmd.WaitDelay = 10 * time.Second
-	var errors strings.Builder
-	cmd.Stderr = &errors
+	var complaints strings.Builder
+	cmd.Stderr = &complaints
 	output, err := cmd.StdoutPipe()
 	if err != nil {
 		return verdict{}, err
@@ -192,7 +206,7 @@ func (r *runner) test(ctx context.Context, overlay string, s suite) (verdict, er
 	case readErr != nil:
 		return verdict{}, fmt.Errorf("read what %s says: %w", s, readErr)
 	case (failed != nil) != (v.kind != survived):
-		return verdict{}, fmt.Errorf("%s ended with %w, and told nothing of it: %s%s", s, failed, errors.String(), v.details)
+		return verdict{}, fmt.Errorf("%s ended with %v, and told nothing of it: %s%s", s, failed, complaints.String(), v.details)
 	}
 	return v, nil
 }

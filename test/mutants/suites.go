@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"strings"
 	"time"
 )
 
@@ -32,6 +33,21 @@ type suite struct {
 
 func (s suite) String() string { return s.folder + " " + cmp.Or(s.run, "all") }
 
+// only is the part of s that v has failed.
+func (s suite) only(v verdict) suite {
+	s.limit = min(s.limit, testLimit)
+	if v.folder != "" {
+		s.folder = v.folder
+	}
+	if all := "^" + v.test + "$"; v.test != "" && !strings.HasPrefix(s.run, all) { // which may name parts of it already
+		s.run = all
+	}
+	return s
+}
+
+// testLimit is that of one test.
+const testLimit = 2 * time.Minute
+
 // suiteLimit is several times what a suite takes here, with another busy core beside it.
 // What runs for longer hangs.
 const suiteLimit = 5 * time.Minute
@@ -39,6 +55,10 @@ const suiteLimit = 5 * time.Minute
 // skipped are the tests that hold documents to the code: they would notice a changed
 // number, and say nothing about what the code does with it.
 const skipped = "Document"
+
+// ledgerPromises begins the pattern of parts of what both ledgers must do, ledgertest: on
+// PostgreSQL, without a pooler.
+const ledgerPromises = "^TestLedgerKeepsItsPromises$/^none$/^"
 
 // The suites. Of internal/ledger, whose tests take a minute together, it is those about the
 // part that is changed.
@@ -50,7 +70,7 @@ var ( //nolint:gochecknoglobals // a table
 	walletUnit   = suite{unit, "internal/wallet", "", suiteLimit}
 	// What internal/api tests on a ledger is a suite of its own.
 	apiUnit = suite{
-		unit, "internal/api", "^Test(An|A[BDGPRSU]|AKeyThatIs|AKeyThatWasUsed|ATill|A202|Every|Nothing|Only|What|The|AQuoted|ACall|ACancel|Head|Capture|Fingerprints|Retry|Headers)", suiteLimit,
+		unit, "internal/api", "^Test(An|ADecline|A[BFGPRSU]|AKeyThatIs|AKeyThatWasUsed|ATill|A202|Every|Nothing|Only|What|The|AQuoted|ACall|ACancel|Head|Capture|Fingerprints|Retry|Headers)", suiteLimit,
 	}
 	ledgerGroup = suite{
 		unit, "internal/ledger",
@@ -60,8 +80,11 @@ var ( //nolint:gochecknoglobals // a table
 
 	fakeTime = suite{fake, "test/faketime", "", suiteLimit}
 
-	ledgerPromises = suite{database, "internal/ledger", "^TestLedgerKeepsItsPromises$", suiteLimit}
-	ledgerClaims   = suite{
+	promisesOfPayments  = suite{database, "internal/ledger", ledgerPromises + "(First|OneOfManyClaims|Duplicate|Replay|Mismatch|OneOfManyD|Reversal|Sweep|Whoever|DecisionAnd)", suiteLimit}
+	promisesOfFollowUps = suite{database, "internal/ledger", ledgerPromises + "(Accepted|OneOfManyAccepts|PaymentTakes|Values|HoldEnds|Credits)", suiteLimit}
+	promisesOfCancels   = suite{database, "internal/ledger", ledgerPromises + "Cancel", suiteLimit}
+
+	ledgerClaims = suite{
 		database, "internal/ledger",
 		"^Test(ReplicasRacing|Duplicate|ALockThat|LockedTable|LostCommitAnswer|DeclineAndItsReversal|CallsOfALateHandler)", suiteLimit,
 	}
