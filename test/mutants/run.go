@@ -189,6 +189,16 @@ func (r *runner) test(ctx context.Context, overlay string, s suite) (verdict, er
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	cmd.WaitDelay = 10 * time.Second
+	// rapid keeps what it has failed with beside the test, for the next run: of a defect
+	// that would be a failure that nobody can explain.
+	before := failFiles(r.root)
+	defer func() {
+		for file := range failFiles(r.root) {
+			if !before[file] {
+				_ = os.Remove(file)
+			}
+		}
+	}()
 	var complaints strings.Builder
 	cmd.Stderr = &complaints
 	output, err := cmd.StdoutPipe()
@@ -209,4 +219,16 @@ func (r *runner) test(ctx context.Context, overlay string, s suite) (verdict, er
 		return verdict{}, fmt.Errorf("%s ended with %v, and told nothing of it: %s%s", s, failed, complaints.String(), v.details)
 	}
 	return v, nil
+}
+
+// failFiles are the files of rapid below root.
+func failFiles(root string) map[string]bool {
+	files := make(map[string]bool)
+	for _, depth := range []string{"*", "*/*", "*/*/*"} {
+		found, _ := filepath.Glob(filepath.Join(root, depth, "testdata/rapid/*/*.fail")) // the pattern is right
+		for _, file := range found {
+			files[file] = true
+		}
+	}
+	return files
 }
