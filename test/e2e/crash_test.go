@@ -84,6 +84,27 @@ func TestAPaymentOfAKilledReplicaEndsOnceAndTheSameForEverybody(t *testing.T) {
 	}
 }
 
+// Promise 4: a till that went down with its replica never asks again. What the wallet
+// took from its customer comes back all the same: somebody sweeps.
+func TestAPaymentThatNobodyAsksForIsDeclinedAndGivenBack(t *testing.T) {
+	t.Parallel()
+	const opening = 100_000
+	w := newWorld(t)
+	w.wallet.SetBalance("ANNA", "EUR", opening)
+	w.start(plain, quick...)
+	victim := w.start(binary, append(quick, "CRASH_AT="+crashpoint.AfterWalletAnswer)...)
+	if answer, err := victim.debit("key-of-the-victim", "ANNA"); err == nil {
+		t.Fatalf("the replica answered %d instead of dying", answer.status)
+	}
+	victim.awaitExit()
+
+	w.awaitRow(`SELECT count(*) FROM payments WHERE state = 'DECLINED' AND code = 'WALLET_TIMEOUT'`, 1)
+	w.awaitRow(`SELECT count(*) FROM operations WHERE kind = 'reversal' AND state = 'SUCCEEDED'`, 1)
+	if got := w.wallet.Balance("ANNA", "EUR"); got != opening {
+		t.Errorf("the customer has %d, had %d", got, opening)
+	}
+}
+
 // Promise 2 over processes: two replicas that get the same keys at the same moment
 // have one owner for each, and the wallet one debit.
 func TestTwoReplicasRacingForTheSameKeysHaveOneOwnerEach(t *testing.T) {

@@ -108,7 +108,7 @@ var ( //nolint:gochecknoglobals // a table
 
 	refusals = suite{database, "test/refusals", "", suiteLimit}
 
-	recoveryOfProcesses = suite{processes, "test/e2e", "^Test(APaymentOfAKilledReplica|ASecondSignal)", suiteLimit}
+	recoveryOfProcesses = suite{processes, "test/e2e", "^Test(APaymentOfAKilledReplica|APaymentThatNobody|ASecondSignal)", suiteLimit}
 	endOfProcesses      = suite{processes, "test/e2e", "^Test(SIGTERM|ASecondSignal|ARollingRestart)", suiteLimit}
 	outageOfProcesses   = suite{processes, "test/e2e", "^Test(ADatabaseThatDies|AnOutage|ACrashOfTheDatabase)", suiteLimit}
 
