@@ -13,14 +13,10 @@ func edgeMutants() []mutant {
 		{
 			name: "the gate refuses after the handler",
 			edits: []edit{
-				{gate, `g.refuse(w, reason)
-			return
-		}
-		defer g.leave()`, `next.ServeHTTP(nowhere{http.Header{}}, r)
-			g.refuse(w, reason)
-			return
-		}
-		defer g.leave()`},
+				{gate, `if reason := g.enter(); reason != "" {
+`, `if reason := g.enter(); reason != "" {
+			next.ServeHTTP(nowhere{http.Header{}}, r)
+`},
 				{gate, `// The bits of Gate.state.`, `type nowhere struct{ header http.Header }
 
 func (n nowhere) Header() http.Header       { return n.header }

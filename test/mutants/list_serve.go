@@ -29,7 +29,7 @@ func serveMutants() []mutant {
 		},
 		{
 			name:   "the gate stands nowhere",
-			edits:  []edit{{serve, `newServer(s.gate.Handler(handler), `, `newServer(handler, `}},
+			edits:  []edit{{serve, `s.gate.Handler(handler)`, `handler`}},
 			breaks: gateIsProof,
 			harm:   "With the database away every request is begun, and ends as an unknown outcome that a person must look after.",
 			tried:  []suite{endOfProcesses, outageOfProcesses},
