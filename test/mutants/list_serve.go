@@ -32,7 +32,7 @@ func serveMutants() []mutant {
 			edits:  []edit{{serve, `s.gate.Handler(handler)`, `handler`}},
 			breaks: gateIsProof,
 			harm:   "With the database away every request is begun, and ends as an unknown outcome that a person must look after.",
-			tried:  []suite{endOfProcesses, outageOfProcesses},
+			tried:  []suite{outageOfProcesses},
 		},
 		{
 			name:   "nobody tells the gate of the database",

@@ -109,8 +109,8 @@ var ( //nolint:gochecknoglobals // a table
 	refusals = suite{database, "test/refusals", "", suiteLimit}
 
 	recoveryOfProcesses = suite{processes, "test/e2e", "^Test(APaymentOfAKilledReplica|APaymentThatNobody|ASecondSignal)", suiteLimit}
-	endOfProcesses      = suite{processes, "test/e2e", "^Test(SIGTERM|ASecondSignal|ARollingRestart)", suiteLimit}
-	outageOfProcesses   = suite{processes, "test/e2e", "^Test(ADatabaseThatDies|AnOutage|ACrashOfTheDatabase)", suiteLimit}
+	endOfProcesses      = suite{processes, "test/e2e", "^Test(WhatIsInFlightWhenTheGate|SIGTERM)", suiteLimit}
+	outageOfProcesses   = suite{processes, "test/e2e", "^TestADatabaseThatDies", suiteLimit}
 
 	whole = suite{everything, "./...", "", 20 * time.Minute}
 )
