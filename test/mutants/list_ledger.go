@@ -85,8 +85,8 @@ func ledgerMutants() []mutant {
 		{
 			name: "recovery writes no reversal",
 			edits: []edit{{
-				statements, "RETURNING ` + paymentColumnsOfP + `),\nreversal AS (` + reverseDecided + `)\nSELECT",
-				"RETURNING ` + paymentColumnsOfP + `)\nSELECT",
+				statements, "),\nreversal AS (` + reverseDecided + `)\nSELECT ` + paymentColumns + ` FROM decided`\n\n\t// sweepBounds is",
+				")\nSELECT ` + paymentColumns + ` FROM decided`\n\n\t// sweepBounds is",
 			}},
 			breaks: declineEnds,
 			harm:   "Of a replica that died with the wallet's yes in its hand, the customer's money is never given back.",
