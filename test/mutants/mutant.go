@@ -43,7 +43,7 @@ const (
 
 // mutants are all of them, in the order of the document.
 func mutants() []mutant {
-	return slices.Concat(decisionMutants(), ledgerMutants(), queueMutants(), walletMutants(), edgeMutants())
+	return slices.Concat(decisionMutants(), ledgerMutants(), queueMutants(), walletMutants(), edgeMutants(), serveMutants())
 }
 
 // apply gives the files that m changes as they are with it, by their path below root.

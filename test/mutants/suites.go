@@ -14,11 +14,12 @@ const (
 	unit       level = iota // one package, and fakes around it
 	fake                    // the whole service in memory, on a clock of its own
 	database                // the SQL on a real PostgreSQL
+	processes               // real processes, killed and stopped
 	everything              // what no chosen test has found: all there are
 )
 
 func (l level) String() string {
-	return [...]string{"unit", "fake time", "real PostgreSQL", "everything else"}[l]
+	return [...]string{"unit", "fake time", "real PostgreSQL", "processes", "everything else"}[l]
 }
 
 // suite is the tests that are run together: those of one folder, or the ones of them that
@@ -106,6 +107,10 @@ var ( //nolint:gochecknoglobals // a table
 	apiOnLedger = suite{database, "internal/api", "^Test(ADebitIsRefunded|AHoldEndsOnce|AKeyThatWasCancelled)", suiteLimit}
 
 	refusals = suite{database, "test/refusals", "", suiteLimit}
+
+	recoveryOfProcesses = suite{processes, "test/e2e", "^Test(APaymentOfAKilledReplica|APaymentThatNobody|ASecondSignal)", suiteLimit}
+	endOfProcesses      = suite{processes, "test/e2e", "^Test(WhatIsInFlightWhenTheGate|SIGTERM)", suiteLimit}
+	outageOfProcesses   = suite{processes, "test/e2e", "^TestADatabaseThatDies", suiteLimit}
 
 	whole = suite{everything, "./...", "", 20 * time.Minute}
 )
