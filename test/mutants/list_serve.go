@@ -34,5 +34,12 @@ func serveMutants() []mutant {
 			harm:   "With the database away every request is begun, and ends as an unknown outcome that a person must look after.",
 			tried:  []suite{outageOfProcesses},
 		},
+		{
+			name:   "nobody tells the gate of the database",
+			edits:  []edit{{serve, `s.gate.Watch(ctx, s.upkeep.Ping, probeEvery)`, `<-ctx.Done()`}},
+			breaks: gateIsProof,
+			harm:   "The same, until somebody takes the replica away by hand.",
+			tried:  []suite{outageOfProcesses},
+		},
 	}
 }
