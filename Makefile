@@ -109,6 +109,11 @@ bench: require-postgres ## SafeLedger against itself without grouping, without a
 	@go build -trimpath -o bin/ ./bench
 	@exec bin/bench run $(if $(FULL),--full --docs) $(BENCH)
 
+# MUTANT is one defect by its name, FRESH=1 tries also what has been tried. What was tried is kept in .mutants.
+.PHONY: mutants
+mutants: require-postgres ## whether the tests find deliberate defects of the code, one by one: half an hour
+	@go run ./test/mutants $(if $(FRESH),--fresh) $(if $(MUTANT),"$(MUTANT)")
+
 .PHONY: microbench
 microbench: require-postgres ## decisions per second and allocations of the Go benchmarks, in memory and on PostgreSQL
 	@go test -run '^$$' -bench . -benchmem ./test/... ./internal/ledger/...

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"net/http"
 	"sync"
 	"syscall"
@@ -81,6 +82,27 @@ func TestAPaymentOfAKilledReplicaEndsOnceAndTheSameForEverybody(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Promise 4: a till that went down with its replica never asks again. What the wallet
+// took from its customer comes back all the same: somebody sweeps.
+func TestAPaymentThatNobodyAsksForIsDeclinedAndGivenBack(t *testing.T) {
+	t.Parallel()
+	const opening = 100_000
+	w := newWorld(t)
+	w.wallet.SetBalance("ANNA", "EUR", opening)
+	w.start(plain, quick...)
+	victim := w.start(binary, append(quick, "CRASH_AT="+crashpoint.AfterWalletAnswer)...)
+	if answer, err := victim.debit("key-of-the-victim", "ANNA"); err == nil {
+		t.Fatalf("the replica answered %d instead of dying", answer.status)
+	}
+	victim.awaitExit()
+
+	w.awaitRow(`SELECT count(*) FROM payments WHERE state = 'DECLINED' AND code = 'WALLET_TIMEOUT'`, 1)
+	w.awaitRow(`SELECT count(*) FROM operations WHERE kind = 'reversal' AND state = 'SUCCEEDED'`, 1)
+	if got := w.wallet.Balance("ANNA", "EUR"); got != opening {
+		t.Errorf("the customer has %d, had %d", got, opening)
 	}
 }
 
@@ -178,6 +200,33 @@ func TestSIGTERMFinishesWhatIsInFlightAndExitsClean(t *testing.T) {
 	}
 	if slow := <-answered; slow.status != http.StatusCreated || !slow.closes {
 		t.Errorf("what was in flight: %d, closes %v, %s", slow.status, slow.closes, slow.body)
+	}
+	r.awaitExit()
+	if code := exitCode(r.waitErr); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+// Promise 6, at the end of the drain delay: who is still inside then is waited for. A
+// deployment must not cost a till the answer to a payment that was taken.
+func TestWhatIsInFlightWhenTheGateClosesIsAnswered(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r := w.start(plain, "DRAIN_DELAY=0s")
+	answered := make(chan error, 1)
+	go func() {
+		answer, err := r.debit("key-of-the-slow", "SLOW-700-ANNA")
+		if err == nil && answer.status != http.StatusCreated && answer.status != http.StatusFailedDependency {
+			err = fmt.Errorf("answered %d %s", answer.status, answer.body)
+		}
+		answered <- err
+	}()
+	if _, err := w.wallet.WaitFor(t.Context(), func(e walletsim.Entry) bool { return e.Event == walletsim.Arrived }); err != nil {
+		t.Fatal(err)
+	}
+	r.signal(syscall.SIGTERM)
+	if err := <-answered; err != nil {
+		t.Errorf("what was in flight: %v", err)
 	}
 	r.awaitExit()
 	if code := exitCode(r.waitErr); code != 0 {

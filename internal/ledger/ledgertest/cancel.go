@@ -155,6 +155,28 @@ func cancelledApprovalIsReversedAndNotTold(ctx context.Context, t *testing.T, op
 	}
 }
 
+// What is being given back as a whole must not be given back in parts besides: the
+// customer would get it twice, and of a payment that a till believes undone.
+func cancelledPaymentTakesNothingMore(ctx context.Context, t *testing.T, open Open) {
+	l := open(t, never)
+	for _, op := range []payment.Operation{payment.Debit, payment.Hold} {
+		req := Request("approved " + payment.Key(op))
+		req.Operation = op
+		p := approve(ctx, t, l, op, req.Key)
+		cancel(ctx, t, l, req, nil)
+
+		asked, want := Credit(p, "credit", 1), payment.NotRefundable
+		if op == payment.Hold {
+			asked, want = Capture(p, "capture", 0), payment.HoldNotActive
+		}
+		got, err := l.Accept(ctx, asked)
+		must(t, err)
+		if got.Status != want {
+			t.Errorf("%s of a cancelled %s: status %d, want %d", asked.Kind, op, got.Status, want)
+		}
+	}
+}
+
 // What has ended a hold already is what undoes it; and a capture is undone by a
 // credit, which is the till's to ask for, and not by a release that fails.
 func cancelOfAHoldKnowsHowItEnded(ctx context.Context, t *testing.T, open Open) {

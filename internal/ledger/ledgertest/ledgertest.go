@@ -100,6 +100,7 @@ func Run(t *testing.T, open Open) {
 		{"CancelWithTheOriginalReverses", cancelWithTheOriginalReverses},
 		{"CancelInFlightDeclinesAndReverses", cancelInFlightDeclinesAndReverses},
 		{"CancelledApprovalIsReversedAndNotTold", cancelledApprovalIsReversedAndNotTold},
+		{"CancelledPaymentTakesNothingMore", cancelledPaymentTakesNothingMore},
 		{"CancelOfAHoldKnowsHowItEnded", cancelOfAHoldKnowsHowItEnded},
 		{"CancelledHoldTakesNothingMore", cancelledHoldTakesNothingMore},
 		{"CancelOfADeclineIsTheDecline", cancelOfADeclineIsTheDecline},
