@@ -79,9 +79,9 @@ func inBook(p place) where  { return where{bookLog, p} }
 
 // Report is what a run was found to be.
 type Report struct {
-	Violations []Violation
+	Violations []Violation `json:"-"`
 	// Checked and Broken count by clause.
-	Checked, Broken map[*Clause]int64
+	Checked, Broken map[*Clause]int64 `json:"-"`
 
 	// What there was.
 	Payments, FollowUps, WalletCalls int64
@@ -139,11 +139,7 @@ func (w *world) violateAt(c *Clause, s *subject, at where, format string, args .
 	if w.report.Broken[c] > int64(w.opts.Most) && !w.lossy {
 		return
 	}
-	v := Violation{Clause: c, Text: fmt.Sprintf(format, args...), subject: s, where: at}
-	if s != nil {
-		v.Key = s.String()
-	}
-	w.report.Violations = append(w.report.Violations, v)
+	w.report.Violations = append(w.report.Violations, Violation{Clause: c, Text: fmt.Sprintf(format, args...), subject: s, where: at})
 }
 
 // leaveOutLost takes away what was found of keys that a failover has lost, but for what

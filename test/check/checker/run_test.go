@@ -123,8 +123,14 @@ func (r rowsOf) Payments(_ context.Context, yield func(PaymentRow) error) error 
 func (r rowsOf) Operations(_ context.Context, yield func(OperationRow) error) error {
 	return each(r.operations, yield)
 }
-func (r rowsOf) Calls(_ context.Context, yield func(CallRow) error) error { return each(r.calls, yield) }
-func (r rowsOf) Notes(_ context.Context, yield func(NoteRow) error) error { return each(r.notes, yield) }
+
+func (r rowsOf) Calls(_ context.Context, yield func(CallRow) error) error {
+	return each(r.calls, yield)
+}
+
+func (r rowsOf) Notes(_ context.Context, yield func(NoteRow) error) error {
+	return each(r.notes, yield)
+}
 
 // run is a run in the making.
 type run struct {
@@ -571,4 +577,3 @@ func historyOf(v Violation) string {
 	}
 	return b.String()
 }
-

@@ -30,6 +30,9 @@ type teller struct {
 func (w *world) tellHistories(in Input) error {
 	for i := range w.report.Violations {
 		v := &w.report.Violations[i]
+		if v.subject != nil {
+			v.Key = v.subject.String() // only now: its key may have become known after it was found
+		}
 		t := &teller{world: w, in: in, seen: map[where]bool{}}
 		if err := t.tell(v); err != nil {
 			return fmt.Errorf("tell the history of %s: %w", v.Key, err)
