@@ -55,7 +55,7 @@ func TestTheExitCodeTellsWhatWasFound(t *testing.T) {
 		"the last line was being written":   {given(file("book-killed", first, `{"seq":2,"at":"20`)), exitClean, "0 violations"},
 		"a line of the book is missing":     {given(file("book-gap", first, beyond, "")), exitUnread, "line 3 follows line 1"},
 		"a line of the book is no JSON":     {given(file("book-torn", first, `{"seq":2,`, beyond, "")), exitUnread, "book-torn: byte "},
-		"a panic in the log of a process":   {given(clean, "-responses", file("panic.log", "panic: oh", "", "goroutine 1")), exitClean, "2 are no JSON"},
+		"a panic in the log of a process":   {given(clean, "-responses", file("panic.log", "panic: oh", "", "goroutine 1")), exitClean, "no JSON: 1"},
 		"there is no such log":              {given(filepath.Join(dir, "nothing")), exitUnread, "there is no such file"},
 		"the till log ends without a begin": {[]string{"-database", db.URL, "-book", clean, "-till", file("till-torn", `{"event":"ANSWERED","at":"2026-11-30T01:00:00Z","call":7}`, "")}, exitUnread, "call 7 ends and was not sent"},
 		"there is no such ledger":           {[]string{"-database", strings.Replace(db.URL, "/test_", "/nobodys_", 1), "-book", clean, "-till", tills}, exitUnread, "does not exist"},

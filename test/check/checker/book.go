@@ -60,6 +60,10 @@ func (r *bookReader) add(p place, l *BookLine) error {
 		r.violateAt(known, nil, inBook(p), "the wallet was asked with the reference %q", l.Reference)
 		return nil
 	}
+	if x.lines == nil {
+		const arrivedAppliedAnswered = 3 // as most references have
+		x.lines = make([]seen, 0, arrivedAppliedAnswered)
+	}
 	x.lines = append(x.lines, r.see(p, l))
 	if l.Event == applied && l.Effect != nil {
 		r.move(p, x, l.Effect)
@@ -122,7 +126,7 @@ func (r *bookReader) move(p place, x *wire, e *BookEffect) {
 		if k == debit {
 			s.money.took += e.Amount
 		}
-		of := s.money.applied
+		of := int(s.money.applied)
 		if r.lossy {
 			// The same key with another body is another debit, when the first was lost.
 			of = len(x.effects())

@@ -212,6 +212,19 @@ func (a asked) payee(k kind, inPath uuid.UUID) (id uuid.UUID, of kind) {
 // fingerprint is the version and the SHA-256 of a request's canonical form.
 type fingerprint [1 + sha256.Size]byte
 
+// mark is as much of a fingerprint as tells the requests of one key apart: a run has
+// millions of them.
+type mark uint64
+
+// markOf is the mark of a fingerprint as it is stored.
+func markOf(stored []byte) (m mark) {
+	const version, part = 1, 8
+	if len(stored) < version+part {
+		return 0
+	}
+	return mark(binary.BigEndian.Uint64(stored[version:])) ^ mark(stored[0])
+}
+
 // canonical writes parts with their lengths in front.
 type canonical struct{ hash.Hash }
 

@@ -13,7 +13,7 @@ func (w *world) judgeFollowUp(s *subject) {
 	w.judgeTimes(s)
 	if j := s.job; j != nil {
 		w.checked(askedFor)
-		if i := slices.IndexFunc(s.requests, func(r request) bool { return r.fingerprint == j.fingerprint }); i < 0 {
+		if i := slices.IndexFunc(s.requests, func(r request) bool { return r.mark == j.mark }); i < 0 {
 			w.violate(askedFor, s, "no till has asked for this follow-up")
 		} else {
 			w.checked(derived)

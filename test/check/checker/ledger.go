@@ -47,7 +47,7 @@ func (w *world) addPayment(r PaymentRow) error {
 		tillReference: r.TillReference, metadata: r.Metadata, state: w.word(r.State), code: w.word(r.Code),
 		walletID: r.WalletID, created: at(r.CreatedAt), decided: at(r.DecidedAt),
 	}
-	copy(p.fingerprint[:], r.Fingerprint)
+	p.mark = markOf(r.Fingerprint)
 	s.payment = p
 	w.byPayment[p.id] = s
 	w.report.Payments++
@@ -66,7 +66,7 @@ func (w *world) addOperation(r OperationRow) error {
 		targetID: r.TargetID, walletID: r.WalletID, cancelled: r.Cancelled, attempts: r.Attempts, parkReason: w.word(r.ParkReason),
 		due: !r.DueAt.IsZero(), created: at(r.CreatedAt), ended: at(r.EndedAt),
 	}
-	copy(j.fingerprint[:], r.Fingerprint)
+	j.mark = markOf(r.Fingerprint)
 	if r.PaymentID != uuid.Nil {
 		j.of = w.byPayment[r.PaymentID]
 		if j.of == nil {

@@ -77,7 +77,7 @@ func (w *world) judgeRow(s *subject, p *payment) {
 			w.violate(askedFor, s, "no till has cancelled this key")
 		}
 	default:
-		i := slices.IndexFunc(s.requests, func(r request) bool { return r.fingerprint == p.fingerprint })
+		i := slices.IndexFunc(s.requests, func(r request) bool { return r.mark == p.mark })
 		if i < 0 {
 			w.violate(askedFor, s, "no till has sent the request that is stored")
 			break
@@ -128,9 +128,11 @@ func (w *world) judgeDeciding(s *subject, p *payment) {
 		}
 	}
 
-	early := 0 // before it was decided: what comes later is the reversal's
+	early, reversed := 0, p.reversal() != nil // where there is a reversal, what comes after the decision is its own
 	for _, x := range s.wires {
-		early += len(x.of(func(l seen) bool { return l.lookup && l.event == arrival && l.at < p.decided.add(-w.opts.ClockSlack) }))
+		early += len(x.of(func(l seen) bool {
+			return l.lookup && l.event == arrival && (!reversed || l.at < p.decided.add(-w.opts.ClockSlack))
+		}))
 	}
 	if early > 0 || lookups > 0 {
 		w.checked(oneLookup)

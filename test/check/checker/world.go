@@ -96,8 +96,8 @@ type subject struct {
 // money is what the wallet has moved for one payment, in minor units of its currency.
 type money struct {
 	took, gave int64 // debits and captures; credits
-	applied    int   // debits and holds
-	reversals  int
+	applied    int32 // debits and holds
+	reversals  int32
 	excess     bool // it has been found to be wrong already
 }
 
@@ -111,16 +111,16 @@ func (s *subject) String() string {
 
 // request is a request that was sent under a key: two of them differ in a value.
 type request struct {
-	fingerprint fingerprint
-	reference   uuid.UUID
-	payee       uuid.UUID // the payment that a follow-up names
-	of          kind
+	mark      mark
+	reference uuid.UUID
+	payee     uuid.UUID // the payment that a follow-up names
+	of        kind
 }
 
 // payment is a row of payments.
 type payment struct {
 	id, reference     uuid.UUID
-	fingerprint       fingerprint
+	mark              mark
 	account, currency string
 	amount            int64
 	tillReference     string
@@ -153,7 +153,7 @@ func (p *payment) reversal() *job {
 type job struct {
 	id, outbound       uuid.UUID
 	kind               kind
-	fingerprint        fingerprint
+	mark               mark
 	account, currency  string
 	amount             int64
 	tillReference      string
