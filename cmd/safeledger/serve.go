@@ -251,7 +251,7 @@ func (s *service) openTills(ctx context.Context) (err error) {
 		MaxAmount: cfg.MaxAmount, HoldsSupported: cfg.Wallet.Version == config.WalletV2, ReadTimeout: cfg.Budget.Server,
 		Log: s.log, Observer: s.metrics,
 	})
-	s.tillsServer = newServer(s.gate.Handler(handler), cfg.Budget.Server+writeMargin, s.log)
+	s.tillsServer = newServer(telemetry.Traced(s.gate.Handler(handler)), cfg.Budget.Server+writeMargin, s.log)
 	s.tills, err = s.listen(ctx, "HTTP_ADDR", cfg.HTTPAddr)
 	return err
 }

@@ -37,11 +37,12 @@ type flags struct {
 	Version      string `env:"WALLETSIM_VERSION"       default:"both" enum:"v1,v2,both"      help:"The versions to speak: v1, v2 or both."`
 	OpenAccounts bool   `env:"WALLETSIM_OPEN_ACCOUNTS"                                       help:"Let an account that is named for the first time open itself with a balance."`
 	Book         string `env:"WALLETSIM_BOOK"          placeholder:"FILE"                    help:"Append the book to this file, one JSON object a line."`
+	OnlyInFile   bool   `env:"WALLETSIM_BOOK_ONLY_IN_FILE" name:"book-only-in-file"          help:"Keep the book in its file and not in memory as well, for runs of millions of requests."`
 	Seed         uint64 `env:"WALLETSIM_SEED"          default:"1"                           help:"What the draws of rules with a probability depend on."`
 }
 
 func (f flags) config(log *slog.Logger) walletsim.Config {
-	cfg := walletsim.Config{OpenAccounts: f.OpenAccounts, BookFile: f.Book, Seed: f.Seed, Log: log}
+	cfg := walletsim.Config{OpenAccounts: f.OpenAccounts, BookFile: f.Book, BookOnlyInFile: f.OnlyInFile, Seed: f.Seed, Log: log}
 	if f.Version != "both" {
 		cfg.Versions = []walletsim.Version{walletsim.Version(f.Version)}
 	}

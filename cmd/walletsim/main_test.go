@@ -24,7 +24,7 @@ func TestTheProgramServesUntilSIGTERM(t *testing.T) {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
 	book := filepath.Join(t.TempDir(), "book.jsonl")
-	cmd := exec.CommandContext(t.Context(), binary, "--addr=127.0.0.1:0", "--open-accounts", "--version=v2")
+	cmd := exec.CommandContext(t.Context(), binary, "--addr=127.0.0.1:0", "--open-accounts", "--version=v2", "--book-only-in-file")
 	cmd.Env = append(os.Environ(), "WALLETSIM_BOOK="+book)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -95,6 +95,7 @@ func TestBadFlagsEndIt(t *testing.T) {
 		{[]string{"--adr=127.0.0.1:0"}, exitUsage, "--adr"},
 		{[]string{"--addr=nowhere"}, exitFailed, "nowhere"},
 		{[]string{"--addr=127.0.0.1:0", "--book=" + t.TempDir()}, exitFailed, "open the book"},
+		{[]string{"--addr=127.0.0.1:0", "--book-only-in-file"}, exitFailed, "BookFile"},
 		{[]string{"--help"}, exitOK, "--open-accounts"},
 	} {
 		ctx, cancel := context.WithCancel(t.Context())

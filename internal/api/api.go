@@ -60,7 +60,7 @@ type authenticator interface {
 // admission bounds what one caller may have in flight. It answers w itself where
 // it refuses.
 type admission interface {
-	Enter(w http.ResponseWriter, caller string) (leave func(), ok bool)
+	Enter(w http.ResponseWriter, r *http.Request, caller string) (leave func(), ok bool)
 }
 
 // observer counts. It is given nothing that a till can choose freely: no path,
@@ -207,4 +207,6 @@ func (a *api) boundingBodies(next http.Handler) http.Handler {
 // unbounded admits everybody.
 type unbounded struct{}
 
-func (unbounded) Enter(http.ResponseWriter, string) (leave func(), ok bool) { return func() {}, true }
+func (unbounded) Enter(http.ResponseWriter, *http.Request, string) (leave func(), ok bool) {
+	return func() {}, true
+}

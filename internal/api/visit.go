@@ -2,6 +2,7 @@ package api
 
 import (
 	"fmt"
+	"log/slog"
 	"net/http"
 	"strings"
 	"time"
@@ -35,7 +36,7 @@ func (a *api) authenticated(next func(http.ResponseWriter, *http.Request, visit)
 			a.write(w, ans)
 			return
 		}
-		leave, ok := a.PerCaller.Enter(w, caller.Name)
+		leave, ok := a.PerCaller.Enter(w, r, caller.Name)
 		if !ok {
 			return
 		}
@@ -44,8 +45,16 @@ func (a *api) authenticated(next func(http.ResponseWriter, *http.Request, visit)
 			a.write(w, a.refuseScope(callers.Till))
 			return
 		}
+		a.begun(r, caller.Name)
 		next(w, r, visit{arrived: arrived, caller: caller.Name, mayPayOut: caller.Has(callers.Payout)})
 	}
+}
+
+// begun writes down, at debug, that a handler has been invoked: what a torture run
+// holds against every 503 with Retry-After, which says that none was. It comes before
+// anything that a process can die of.
+func (a *api) begun(r *http.Request, caller string) {
+	a.Log.LogAttrs(r.Context(), slog.LevelDebug, "request begun", slog.String("caller", caller))
 }
 
 // refuseScope is the answer for a caller who would need scope for what it asks.

@@ -70,7 +70,7 @@ func New(cfg Config) *Gate {
 func (g *Gate) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if reason := g.enter(); reason != "" {
-			g.refuse(w, reason)
+			g.refuse(w, r, reason)
 			return
 		}
 		defer g.leave()
@@ -234,9 +234,9 @@ func (g *Gate) PerCaller(maximum int) *PerCaller {
 	return &PerCaller{gate: g, max: maximum, inside: make(map[string]int)}
 }
 
-// Enter takes a place for caller, which leave gives back, or answers w with the
-// refusal and reports false.
-func (p *PerCaller) Enter(w http.ResponseWriter, caller string) (leave func(), ok bool) {
+// Enter takes a place for a request of caller, which leave gives back, or answers w
+// with the refusal and reports false.
+func (p *PerCaller) Enter(w http.ResponseWriter, r *http.Request, caller string) (leave func(), ok bool) {
 	if p.max <= 0 {
 		return func() {}, true
 	}
@@ -247,7 +247,7 @@ func (p *PerCaller) Enter(w http.ResponseWriter, caller string) (leave func(), o
 	}
 	p.mu.Unlock()
 	if full {
-		p.gate.refuse(w, Overloaded)
+		p.gate.refuse(w, r, Overloaded)
 		return nil, false
 	}
 	return func() {

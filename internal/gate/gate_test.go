@@ -451,9 +451,10 @@ func TestOneCallerCannotTakeEveryPlace(t *testing.T) {
 	t.Parallel()
 	g, seen := newGate(100)
 	p := g.PerCaller(2)
+	request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/debits", nil)
 	enter := func(caller string) (func(), *httptest.ResponseRecorder) {
 		w := httptest.NewRecorder()
-		leave, ok := p.Enter(w, caller)
+		leave, ok := p.Enter(w, request, caller)
 		if ok != (leave != nil) {
 			t.Errorf("ok = %v, but leave = %v", ok, leave != nil)
 		}
@@ -483,7 +484,7 @@ func TestOneCallerCannotTakeEveryPlace(t *testing.T) {
 
 	unbounded := g.PerCaller(0)
 	for range 1000 {
-		if _, ok := unbounded.Enter(httptest.NewRecorder(), "store-17"); !ok {
+		if _, ok := unbounded.Enter(httptest.NewRecorder(), request, "store-17"); !ok {
 			t.Fatal("a bound of 0 refused")
 		}
 	}

@@ -2,6 +2,7 @@ package gate
 
 import (
 	"encoding/json"
+	"log/slog"
 	"net/http"
 	"strconv"
 	"time"
@@ -55,8 +56,12 @@ func newRefusals(retryAfter time.Duration) refusals {
 // request's body, and it closes the connection: what the till is still sending
 // is none of our business, and its next request should reach a replica that has
 // room.
-func (g *Gate) refuse(w http.ResponseWriter, reason string) {
+//
+// Each refusal is a line at debug: what tells a torture run that this request, and not
+// only some request, was refused here. At any other level it costs nothing.
+func (g *Gate) refuse(w http.ResponseWriter, r *http.Request, reason string) {
 	g.cfg.Observer.Refused(reason)
+	g.cfg.Log.LogAttrs(r.Context(), slog.LevelDebug, "request refused", slog.String("reason", reason))
 	body := g.refusal.bodies[reason]
 	h := w.Header()
 	h.Set("Content-Type", "application/problem+json")

@@ -22,14 +22,14 @@ var secretWords = []string{
 }
 
 // NewLogger writes JSON lines of level and above to w, times in UTC as the
-// database has them.
+// database has them. What is logged about a request carries its trace, see Traced.
 //
 // No line of ours names a token or an account in clear. The guard in front of
 // the handler is for the day on which one does: it goes by the attribute's name
 // and by the value's type, so it is a net under the rule and not the rule. It
 // cannot see into a message, nor into a text under a harmless name.
 func NewLogger(w io.Writer, level slog.Leveler) *slog.Logger {
-	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level, ReplaceAttr: guard}))
+	return slog.New(traceHandler{slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level, ReplaceAttr: guard})})
 }
 
 func guard(groups []string, a slog.Attr) slog.Attr {

@@ -72,9 +72,9 @@ func (s *Sim) verdictAnswer(r *Request, v verdict) answer {
 		if r.Version == V1 {
 			switch v.op.request.Operation {
 			case Debit:
-				m.ExistingDebitID = v.op.id
+				m.ExistingDebitID = s.bank.id(v.op)
 			case Credit:
-				m.ExistingCreditID = v.op.id
+				m.ExistingCreditID = s.bank.id(v.op)
 			case Hold, Capture, Release, Lookup, Mutations, Anything: // version 1 has no name for those
 			}
 		}
@@ -84,7 +84,7 @@ func (s *Sim) verdictAnswer(r *Request, v verdict) answer {
 	default:
 		a = s.effectAnswer(r, v.op)
 	}
-	a.id = v.op.id
+	a.id = s.bank.id(v.op)
 	a.other = func() *other { return s.otherThan(v.op) }
 	return a
 }
@@ -105,9 +105,9 @@ func (s *Sim) effectAnswer(r *Request, op *operation) answer {
 			// Version 1 has no word for this. With an id it would read as applied.
 			return jsonAnswer(status, members{Status: pending})
 		}
-		return jsonAnswer(status, namedID(op))
+		return jsonAnswer(status, s.namedID(op))
 	}
-	m = members{ID: op.id, Reference: op.request.Reference, Status: op.standing}
+	m = members{ID: s.bank.id(op), Reference: op.request.Reference, Status: op.standing}
 	if s.echoAmount {
 		m.Amount, m.Currency = op.request.AmountMinor, op.request.Currency
 	}
@@ -115,29 +115,29 @@ func (s *Sim) effectAnswer(r *Request, op *operation) answer {
 }
 
 // namedID is an operation's id by version 1's name for it.
-func namedID(op *operation) members {
+func (s *Sim) namedID(op *operation) members {
 	if op.request.Operation == Credit {
-		return members{CreditID: op.id}
+		return members{CreditID: s.bank.id(op)}
 	}
-	return members{DebitID: op.id}
+	return members{DebitID: s.bank.id(op)}
 }
 
 // found answers a lookup, truthfully. It is called under the lock.
 func (s *Sim) found(k *call) answer {
-	op := s.bank.byReference[k.Reference]
+	op := s.bank.latest(k.Reference)
 	unseen := op == nil || (k.asks != "" && op.request.Operation != k.asks)
 	if unseen || (op.standing == rejected && (s.forgetRejections || k.Version == V1)) {
 		a := jsonAnswer(http.StatusNotFound, members{Code: notFound, Message: "no operation has this reference"})
 		a.other = func() *other { return s.otherThan(nil) }
 		return a
 	}
-	m := members{ID: op.id, Kind: op.request.Operation}
+	m := members{ID: s.bank.id(op), Kind: op.request.Operation}
 	if k.Version == V1 {
-		m = namedID(op)
+		m = s.namedID(op)
 	}
 	m.Reference, m.Status, m.Code = op.request.Reference, op.standing, op.code
 	a := jsonAnswer(http.StatusOK, m)
-	a.id = op.id
+	a.id = s.bank.id(op)
 	a.other = func() *other { return s.otherThan(op) }
 	return a
 }
@@ -147,7 +147,7 @@ func (s *Sim) found(k *call) answer {
 func (s *Sim) otherThan(op *operation) *other {
 	for _, o := range slices.Backward(s.bank.operations) {
 		if o != op && o.standing == applied {
-			return &other{o.id, o.request.Reference}
+			return &other{s.bank.id(o), o.request.Reference}
 		}
 	}
 	return &other{"debit-of-somebody-else", "00000000-0000-8000-8000-000000000000"}

@@ -1,26 +1,37 @@
 package walletsim
 
 import (
+	"bufio"
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"iter"
 	"os"
+	"slices"
 	"time"
+
+	"github.com/go-json-experiment/json"
 )
 
 // Entry is one line of the book: something that happened, in the order in which
 // it happened. Lines are only ever added. The lines of one request share their
-// Request, and so repeat what it asked for: each can be read on its own.
+// Request, and so repeat what it asked for: each can be read on its own. How it
+// stood on the wire is told once, by the line of its arrival.
 //
 // A line stands in the book, and in its file, before anything that follows from
 // it can be seen from outside: the money is booked before the answer is lost.
 type Entry struct {
-	Seq   int64     `json:"seq"` // 1, 2, 3, … without a gap
-	At    time.Time `json:"at"`
+	Seq   int64     `json:"seq"` // 1, 2, 3, … without a gap: the order in which it happened
+	At    time.Time `json:"at"`  // by the wall clock, which may be set back: to join with what others have written
 	Event Event     `json:"event"`
 
 	// Request is nil where there was none: a balance that was set by a person,
 	// a connection that was cut before a request had been read.
 	*Request
+	// Arrival is nil but for Arrived.
+	*Arrival
 
 	Effect *Effect   `json:"effect,omitzero"` // what became of the money; nil for Arrived, Answered and Disturbed
 	Answer *Delivery `json:"answer,omitzero"` // Answered only
@@ -50,23 +61,16 @@ const (
 	Answered Event = "ANSWERED"
 )
 
-// Request is what arrived, and what the wallet made up its mind to do about it.
-// It never changes once it is in the book.
+// Request is what was asked for, and what the wallet made up its mind to do about
+// it. It never changes once it is in the book.
 type Request struct {
 	Exchange   int64 `json:"exchange"`   // which request, counted from 1 over all connections
 	Connection int64 `json:"connection"` // which connection, counted from 1
 
-	Method         string   `json:"method,omitzero"`
-	Path           string   `json:"path,omitzero"` // with the query, as it came
-	HeaderNames    []string `json:"headerNames,omitzero"`
-	IdempotencyKey string   `json:"idempotencyKey,omitzero"`
-	Body           string   `json:"body,omitzero"`      // as it came
-	Bytes          int64    `json:"bytes"`              // on the wire, head included
-	Malformed      string   `json:"malformed,omitzero"` // why it could not be understood: nothing below it is known then
-
-	Version   Version   `json:"version,omitzero"`
-	Operation Operation `json:"operation,omitzero"`
-	Reference string    `json:"reference,omitzero"`
+	Version        Version   `json:"version,omitzero"`
+	Operation      Operation `json:"operation,omitzero"`
+	Reference      string    `json:"reference,omitzero"`
+	IdempotencyKey string    `json:"idempotencyKey,omitzero"`
 	// Account is the request's, or the one that its hold or reference belongs to.
 	Account     string `json:"account,omitzero"`
 	AmountMinor int64  `json:"amount,omitzero"`
@@ -78,6 +82,16 @@ type Request struct {
 	// Rule names the rule that misbehaves here, "" where none does: a rule's own
 	// name, or the account's prefix.
 	Rule string `json:"rule,omitzero"`
+}
+
+// Arrival is a request as it stood on the wire, or as much of it as came.
+type Arrival struct {
+	Method      string   `json:"method,omitzero"`
+	Path        string   `json:"path,omitzero"` // with the query, as it came
+	HeaderNames []string `json:"headerNames,omitzero"`
+	Body        string   `json:"body,omitzero"`      // as it came
+	Bytes       int64    `json:"bytes"`              // head included
+	Malformed   string   `json:"malformed,omitzero"` // why it could not be understood: what it asked for is not known then
 }
 
 // Effect is what the wallet did with money, or decided not to do.
@@ -124,41 +138,87 @@ const (
 
 // book is the append-only record. Its owner's mutex guards it.
 type book struct {
-	entries []Entry
-	file    *os.File // nil where none was asked for
-	err     error    // the first write that failed: from then on nothing may be believed
+	last    int64   // the seq of the line that was added last
+	told    int64   // and of the last that was flushed
+	entries []Entry // all of them; none where they are only in the file
+	inFile  bool    // only in the file
+
+	path    string
+	file    *os.File     // nil where none was asked for, and after close
+	pending bytes.Buffer // lines that are not in the file yet
+	end     int64        // of the file, without what is pending
+	marks   []int64      // where every markEvery-th line begins, from the first on
+	err     error        // the first write or read that failed: from then on nothing may be believed
 	grown   chan struct{}
 }
 
-func openBook(path string) (book, error) {
-	b := book{grown: make(chan struct{})}
+// markEvery is how many lines lie between two of which the book knows where they
+// begin: whoever looks for a line reads at most so many in front of it.
+const markEvery = 256
+
+// openBook opens the book, behind what its file holds already. inFile keeps no line
+// in memory.
+func openBook(path string, inFile bool) (*book, error) {
+	b := &book{inFile: inFile, path: path, grown: make(chan struct{})}
 	if path == "" {
 		return b, nil
 	}
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
-		return b, fmt.Errorf("open the book: %w", err)
+		return nil, fmt.Errorf("open the book: %w", err)
 	}
-	b.file = file
+	info, err := file.Stat()
+	if err != nil {
+		_ = file.Close()
+		return nil, fmt.Errorf("open the book: %w", err)
+	}
+	b.file, b.end = file, info.Size()
 	return b, nil
 }
 
-// append adds e, in the file first. One write call per line: with O_APPEND the
-// line is then whole or absent, and it outlives this process' death (not that
-// of the machine; the wallet of a test has no need of an fsync per line).
+// append adds e. Who reads the book does not see it before flush.
 func (b *book) append(e Entry) {
-	e.Seq = int64(len(b.entries)) + 1
+	b.last++
+	e.Seq = b.last
+	if !b.inFile {
+		b.entries = append(b.entries, e)
+	}
+	if b.file == nil || b.err != nil {
+		return
+	}
+	if (e.Seq-1)%markEvery == 0 {
+		b.marks = append(b.marks, b.end+int64(b.pending.Len()))
+	}
+	if err := json.MarshalWrite(&b.pending, e); err != nil {
+		b.fail("write", err)
+	}
+	b.pending.WriteByte('\n')
+}
+
+// flush writes what was added, and lets everybody who waits look again. It comes
+// before the lock is released wherever something that follows from those lines can be
+// seen. One write call for all of them: they outlive this process' death (not that of
+// the machine; the wallet of a test has no need of an fsync).
+func (b *book) flush() {
+	if b.told == b.last {
+		return
+	}
+	b.told = b.last
 	if b.file != nil && b.err == nil {
-		line, err := marshal(e)
-		if err == nil {
-			_, err = b.file.Write(append(line, '\n'))
-		}
+		n, err := b.file.Write(b.pending.Bytes())
+		b.end += int64(n)
 		if err != nil {
-			b.err = fmt.Errorf("write the book: %w", err)
+			b.fail("write", err)
 		}
 	}
-	b.entries = append(b.entries, e)
+	b.pending.Reset()
 	b.wake()
+}
+
+func (b *book) fail(what string, err error) {
+	if b.err == nil {
+		b.err = fmt.Errorf("%s the book: %w", what, err)
+	}
 }
 
 // wake lets everybody who waits look again.
@@ -168,27 +228,108 @@ func (b *book) wake() {
 }
 
 func (b *book) close() error {
-	if b.file == nil {
-		return b.err
+	b.flush()
+	if b.file != nil {
+		if err := b.file.Close(); err != nil {
+			b.fail("close", err)
+		}
+		b.file = nil
 	}
-	if err := b.file.Close(); b.err == nil && err != nil {
-		b.err = fmt.Errorf("close the book: %w", err)
-	}
-	b.file = nil
 	return b.err
 }
 
-// Book is everything that has been booked so far. The caller may keep it: lines
-// never change, and later ones are not added to it.
-func (s *Sim) Book() []Entry { return s.bookFrom(0) }
+// passage is a stretch of the book's file.
+type passage struct {
+	path       string
+	begin, end int64
+	skip       int64 // so many lines of it do not belong to what was asked for
+}
 
-// bookFrom is the book behind line seq.
-func (s *Sim) bookFrom(seq int64) []Entry {
+// behind is the passage behind line seq, as far as it is written.
+func (b *book) behind(seq int64) passage {
+	mark := seq / markEvery
+	if mark >= int64(len(b.marks)) {
+		return passage{} // nothing is
+	}
+	return passage{b.path, b.marks[mark], b.end, seq % markEvery}
+}
+
+// read gives away the lines of p, of one reference where one is given, until yield
+// has had enough.
+func (p passage) read(reference string, yield func(Entry) bool) error {
+	if p.begin == p.end {
+		return nil
+	}
+	file, err := os.Open(p.path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	// Most lines are of other references: they need not be decoded to be passed by.
+	named, err := json.Marshal(reference)
+	if err != nil {
+		return err
+	}
+	r := bufio.NewReaderSize(io.NewSectionReader(file, p.begin, p.end-p.begin), 1<<16)
+	for n := int64(0); ; n++ {
+		line, err := r.ReadBytes('\n')
+		switch {
+		case errors.Is(err, io.EOF) && len(line) == 0:
+			return nil
+		case err != nil:
+			return err
+		case n < p.skip || (reference != "" && !bytes.Contains(line, named)):
+			continue
+		}
+		var e Entry
+		if err := json.Unmarshal(line, &e); err != nil {
+			return err
+		}
+		if e.of(reference) && !yield(e) {
+			return nil
+		}
+	}
+}
+
+// of reports whether e is about reference; all are about "".
+func (e Entry) of(reference string) bool {
+	return reference == "" || (e.Request != nil && e.Reference == reference)
+}
+
+// Book is everything that has been booked so far. The caller may keep it: lines
+// never change, and later ones are not added to it. Where the book is only in its
+// file, it is read from there.
+func (s *Sim) Book() []Entry {
+	entries, _ := s.bookFrom(0, "")
+	return slices.Collect(entries)
+}
+
+// bookFrom is the book behind line seq, of one reference where one is given, and up
+// to which line.
+func (s *Sim) bookFrom(seq int64, reference string) (entries iter.Seq[Entry], last int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := len(s.book.entries)
-	from := int(min(max(seq, 0), int64(n)))
-	return s.book.entries[from:n:n]
+	s.book.flush()
+	last = s.book.last
+	seq = min(max(seq, 0), last)
+	if s.book.inFile {
+		p := s.book.behind(seq)
+		return func(yield func(Entry) bool) {
+			if err := p.read(reference, yield); err != nil {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				s.book.fail("read", err)
+			}
+		}, last
+	}
+	lines := s.book.entries[seq:last:last]
+	return func(yield func(Entry) bool) {
+		for _, e := range lines {
+			if e.of(reference) && !yield(e) {
+				return
+			}
+		}
+	}, last
 }
 
 // WaitFor returns the first entry that matches, at once if it is booked already.
@@ -202,7 +343,8 @@ func (s *Sim) WaitFor(ctx context.Context, matches func(Entry) bool) (Entry, err
 		s.mu.Unlock()
 		// The channel is taken before the book is read: what is added in between
 		// closes it, so that no entry can slip through.
-		for _, e := range s.bookFrom(seen) {
+		entries, _ := s.bookFrom(seen, "")
+		for e := range entries {
 			if matches(e) {
 				return e, nil
 			}
@@ -217,6 +359,23 @@ func (s *Sim) WaitFor(ctx context.Context, matches func(Entry) bool) (Entry, err
 			return Entry{}, fmt.Errorf("wait for a line in the wallet's book: %w", context.Cause(ctx))
 		}
 	}
+}
+
+// State says how far the wallet has come.
+type State struct {
+	Requests    int64 `json:"requests"` // that have arrived
+	Connections int64 `json:"connections"`
+	Lines       int64 `json:"lines"` // of the book
+	// Busy is how many requests are being handled, and effects that are still to come:
+	// only at 0 does the book say what has become of the money.
+	Busy int `json:"busy"`
+}
+
+// State is how far the wallet has come, for who cannot call WaitQuiet.
+func (s *Sim) State() State {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return State{Requests: s.exchanges, Connections: s.connections, Lines: s.book.last, Busy: s.busy}
 }
 
 // WaitQuiet returns when nothing is going on: no request is being handled and

@@ -32,12 +32,21 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // the checker saw, or told it later, the run could not be explained.
 func TestTheFileHoldsTheBook(t *testing.T) {
 	t.Parallel()
+	for name, onlyInFile := range map[string]bool{"beside memory": false, "alone": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testTheFileHoldsTheBook(t, onlyInFile)
+		})
+	}
+}
+
+func testTheFileHoldsTheBook(t *testing.T, onlyInFile bool) {
 	path := filepath.Join(t.TempDir(), "book.jsonl")
 	const earlier = "{\"seq\":1,\"event\":\"of an earlier run\"}\n"
 	if err := os.WriteFile(path, []byte(earlier), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	sim := start(t, walletsim.Config{BookFile: path})
+	sim := start(t, walletsim.Config{BookFile: path, BookOnlyInFile: onlyInFile})
 	c := callerOf(t, sim)
 	addRule(t, sim, walletsim.Rule{Match: walletsim.Match{Reference: "r3"}, Fault: walletsim.LoseAnswer(walletsim.RST)})
 
@@ -51,7 +60,10 @@ func TestTheFileHoldsTheBook(t *testing.T) {
 			}
 			// Written before the answer, or its loss, could be seen.
 			text, err := os.ReadFile(path)
-			if err != nil || !strings.Contains(string(text), `"event":"APPLIED","exchange"`) || !strings.Contains(string(text), `"`+reference+`"`) {
+			applied := func(line string) bool {
+				return strings.Contains(line, `"event":"APPLIED","exchange"`) && strings.Contains(line, `"reference":"`+reference+`"`)
+			}
+			if err != nil || !slices.ContainsFunc(strings.Split(string(text), "\n"), applied) {
 				t.Errorf("%s is not in the file by now (%v)", reference, err)
 			}
 		})
@@ -91,6 +103,103 @@ func TestTheFileHoldsTheBook(t *testing.T) {
 	}
 }
 
+// A run of millions of requests must not end because its wallet has no memory left:
+// what a request leaves behind there is what the wallet must know of it, and not its
+// lines. They are read from the file, and by those who wait as they are written.
+func TestABookOnlyInItsFileCostsNoMemory(t *testing.T) {
+	sim := start(t, walletsim.Config{BookFile: filepath.Join(t.TempDir(), "book.jsonl"), BookOnlyInFile: true})
+	transport := &http.Transport{MaxIdleConnsPerHost: 1}
+	t.Cleanup(transport.CloseIdleConnections)
+	c := caller{sim.URL(), &http.Client{Transport: transport}}
+	const each = 3000
+	debits := func(round int) {
+		for i := range each {
+			reference := fmt.Sprintf("a-reference-as-long-as-they-are-%d-%d", round, i)
+			if got := c.post(t, "/v2/debits", reference, move(reference, rich, 1)); got.Status != http.StatusCreated {
+				t.Fatalf("debit: %+v", got)
+			}
+		}
+	}
+	debits(1) // so that everything is as large as it gets
+	before := heap()
+	debits(2)
+	// Measured: 420 bytes. Three lines in memory are 1,000 more.
+	if kept := (heap() - before) / each; kept > 700 {
+		t.Errorf("a debit leaves %d bytes behind, want at most 700", kept)
+	}
+
+	addRule(t, sim, walletsim.Rule{Match: walletsim.Match{Reference: "hangs"}, Fault: walletsim.Stall()})
+	hanging := dial(t, sim)
+	send(t, hanging, rawPost("/v2/debits", move("hangs", rich, 1)))
+	if e := wait(t, sim, of(walletsim.Arrived, "hangs")); e.Seq != 2+2*3*each {
+		t.Errorf("what arrived last is line %d, want %d", e.Seq, 2+2*3*each)
+	}
+	if n := sim.State().Busy; n != 1 {
+		t.Errorf("%d requests are being handled, want the one that hangs", n)
+	}
+	if _, err := walletsim.New(walletsim.Config{BookOnlyInFile: true}); err == nil {
+		t.Error("a book that is only in its file was opened without a file")
+	}
+}
+
+// A book of millions of lines is asked for over control as well, by people and by
+// harnesses. Each answer must be of a bounded size, and together they must be the book.
+func TestTheBookIsGivenInPages(t *testing.T) {
+	t.Parallel()
+	for name, cfg := range map[string]walletsim.Config{
+		"from memory": {},
+		"from a file": {BookFile: filepath.Join(t.TempDir(), "book.jsonl"), BookOnlyInFile: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			sim := start(t, cfg)
+			c := callerOf(t, sim)
+			type page struct {
+				Entries []walletsim.Entry `json:"entries"`
+				Last    int64             `json:"last"`
+				More    bool              `json:"more"`
+			}
+			read := func(query string) (p page) {
+				t.Helper()
+				if got := c.get(t, "/control/book"+query); json.Unmarshal([]byte(got.Body), &p) != nil {
+					t.Fatalf("the book: %+v", got)
+				}
+				return p
+			}
+			const pageSize = 10_000
+			for i := range pageSize + 4000 {
+				sim.SetBalance("x", "EUR", int64(i))
+				if i == 5000 {
+					c.post(t, "/v2/debits", "", move("r", rich, 10))
+				}
+			}
+			if err := sim.WaitQuiet(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			const lines = 1 + pageSize + 4000 + 3
+			first := read("")
+			if len(first.Entries) != pageSize || first.Last != pageSize || !first.More {
+				t.Errorf("the first page has %d lines, the last %d, more: %v", len(first.Entries), first.Last, first.More)
+			}
+			rest := read(fmt.Sprintf("?since=%d", first.Last))
+			if len(rest.Entries) != lines-pageSize || rest.Last != lines || rest.More {
+				t.Errorf("the second page has %d lines, the last %d, more: %v", len(rest.Entries), rest.Last, rest.More)
+			}
+			for i, e := range slices.Concat(first.Entries, rest.Entries) {
+				if e.Seq != int64(i)+1 {
+					t.Fatalf("line %d has seq %d", i+1, e.Seq)
+				}
+			}
+			if got := read("?since=300&reference=r"); len(got.Entries) != 3 || got.Last != lines || got.Entries[1].Event != walletsim.Applied {
+				t.Errorf("the lines of a reference: %+v", got)
+			}
+			if got := read(fmt.Sprint("?since=", lines)); len(got.Entries) != 0 || got.Last != lines {
+				t.Errorf("behind the last line: %+v", got)
+			}
+		})
+	}
+}
+
 // An oracle that cannot write must not go on as if it could: the money that it
 // moves would be nobody's to check.
 func TestAWalletWithoutItsBookMovesNothing(t *testing.T) {
@@ -112,6 +221,21 @@ func TestAWalletWithoutItsBookMovesNothing(t *testing.T) {
 	wantBalance(t, sim, rich, richBalance, 0)
 	if err := sim.Close(); err == nil {
 		t.Error("Close does not say that the book could not be written")
+	}
+
+	// The disk may also be full just when the money has moved: then nobody is told so.
+	sim, err = walletsim.New(walletsim.Config{BookFile: "/dev/full", OpenAccounts: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := sim.Start(t.Context(), "127.0.0.1:0"); err != nil {
+		t.Fatal(err)
+	}
+	if got := callerOf(t, sim).post(t, "/v2/debits", "", move("r", rich, 10)); got.Status != http.StatusInternalServerError {
+		t.Errorf("a debit that could not be booked got %+v, want 500", got)
+	}
+	if err := sim.Close(); err == nil {
+		t.Error("Close does not say that the debit could not be booked")
 	}
 	if _, err := walletsim.New(walletsim.Config{BookFile: t.TempDir()}); err == nil {
 		t.Error("a folder was taken for a book")
@@ -135,29 +259,32 @@ func TestTheBookTellsTheStoryOfAReference(t *testing.T) {
 	}
 
 	post := &walletsim.Request{
-		Exchange: 1, Connection: 1, Method: "POST", Path: "/v2/debits", IdempotencyKey: "key", Body: body,
+		Exchange: 1, Connection: 1, Version: walletsim.V2, Operation: walletsim.Debit, Reference: "ref", IdempotencyKey: "key",
+		Account: "LOST-berta", AmountMinor: 10, Currency: "EUR", Attempt: 1, Rule: "LOST",
+	}
+	posted := &walletsim.Arrival{
+		Method: "POST", Path: "/v2/debits", Body: body,
 		HeaderNames: []string{"Accept-Encoding", "Connection", "Content-Length", "Content-Type", "Idempotency-Key", "User-Agent"},
-		Version:     walletsim.V2, Operation: walletsim.Debit, Reference: "ref", Account: "LOST-berta", AmountMinor: 10, Currency: "EUR", Attempt: 1, Rule: "LOST",
 	}
 	get := &walletsim.Request{
-		Exchange: 2, Connection: 2, Method: "GET", Path: "/v2/operations/ref", HeaderNames: []string{"Accept-Encoding", "Connection", "User-Agent"},
-		Version: walletsim.V2, Operation: walletsim.Lookup, Reference: "ref", Account: "LOST-berta", Attempt: 1,
+		Exchange: 2, Connection: 2, Version: walletsim.V2, Operation: walletsim.Lookup, Reference: "ref", Account: "LOST-berta", Attempt: 1,
 	}
+	asked := &walletsim.Arrival{Method: "GET", Path: "/v2/operations/ref", HeaderNames: []string{"Accept-Encoding", "Connection", "User-Agent"}}
 	got := slices.DeleteFunc(sim.Book(), func(e walletsim.Entry) bool { return e.Request == nil || e.Reference != "ref" })
 	if len(got) < 4 || got[2].Effect == nil {
 		t.Fatalf("the book: %+v", got)
 	}
 	id := got[2].Effect.ID
 	want := []walletsim.Entry{
-		{Event: walletsim.Arrived, Request: post},
+		{Event: walletsim.Arrived, Request: post, Arrival: posted},
 		{Event: walletsim.Opened, Request: post, Effect: &walletsim.Effect{Account: "LOST-berta", Currency: "EUR", AmountMinor: 100_000_000, BalanceChange: 100_000_000}},
 		{Event: walletsim.Applied, Request: post, Effect: &walletsim.Effect{ID: id, Operation: walletsim.Debit, Account: "LOST-berta", AmountMinor: 10, Currency: "EUR", BalanceChange: -10}},
 		{Event: walletsim.Answered, Request: post, Answer: &walletsim.Delivery{Status: 201, Body: `{"id":"` + id + `","reference":"ref","status":"APPLIED"}`, How: walletsim.None}},
-		{Event: walletsim.Arrived, Request: get},
+		{Event: walletsim.Arrived, Request: get, Arrival: asked},
 		{Event: walletsim.Answered, Request: get, Answer: &walletsim.Delivery{Status: 200, Body: `{"id":"` + id + `","reference":"ref","kind":"debit","status":"APPLIED"}`, How: walletsim.Whole}},
 	}
 	ignored := []cmp.Option{
-		cmpopts.IgnoreFields(walletsim.Entry{}, "Seq", "At"), cmpopts.IgnoreFields(walletsim.Request{}, "Bytes"), cmpopts.IgnoreFields(walletsim.Delivery{}, "Bytes", "Of"),
+		cmpopts.IgnoreFields(walletsim.Entry{}, "Seq", "At"), cmpopts.IgnoreFields(walletsim.Arrival{}, "Bytes"), cmpopts.IgnoreFields(walletsim.Delivery{}, "Bytes", "Of"),
 		// The connection is dropped and the answer booked by two goroutines: the
 		// lookup may come in between.
 		cmpopts.SortSlices(func(a, b walletsim.Entry) bool { return a.Exchange < b.Exchange }),

@@ -28,7 +28,8 @@ type conn struct {
 	read countingReader
 	r    *bufio.Reader
 
-	idle bool // no request has begun; under the wallet's lock
+	idle    bool // no request has begun; under the wallet's lock
+	bounded bool // a read has a deadline
 }
 
 func newConn(raw net.Conn, id int64) *conn {
@@ -58,6 +59,10 @@ func (c *conn) consumed() int64 { return c.read.n - int64(c.r.Buffered()) }
 
 // expectWithin gives the next read that long; 0 is any time.
 func (c *conn) expectWithin(d time.Duration) {
+	if d <= 0 && !c.bounded {
+		return
+	}
+	c.bounded = d > 0
 	var at time.Time
 	if d > 0 {
 		at = time.Now().Add(d)
@@ -97,7 +102,8 @@ func (s *Sim) disturb(c *conn, p Point, subject string) bool {
 		s.mu.Unlock()
 		return false
 	}
-	s.append(&Request{Connection: c.id, Rule: rule.Name}, Disturbed, nil, nil)
+	s.append(Entry{Event: Disturbed, Request: &Request{Connection: c.id, Rule: rule.Name}})
+	s.book.flush()
 	s.mu.Unlock()
 	s.end(c, rule.Fault.Cut.How)
 	return true

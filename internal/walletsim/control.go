@@ -81,7 +81,7 @@ func (s *Sim) answerControl(c *conn, req *http.Request, body []byte) bool {
 }
 
 // routes are control's paths with their methods, for people who ask for /control.
-const routes = `GET /control/accounts · GET, PUT /control/accounts/{account} · GET /control/totals · GET /control/book?since=&reference= · ` +
+const routes = `GET /control/accounts · GET, PUT /control/accounts/{account} · GET /control/state · GET /control/totals · GET /control/book?since=&reference= · ` +
 	`GET, POST, DELETE /control/rules · DELETE /control/rules/{id} · PUT /control/connections · POST /control/connections/close-idle · ` +
 	`POST /control/refuse · POST /control/forget-dedupe`
 
@@ -111,6 +111,8 @@ func (s *Sim) control(req *http.Request, body []byte) reply {
 		return s.controlAccount(argument)
 	case "PUT accounts/*":
 		return s.controlSetAccount(argument, body)
+	case "GET state":
+		return reply{http.StatusOK, s.State()}
 	case "GET totals":
 		return reply{http.StatusOK, s.Totals()}
 	case "GET book":
@@ -175,6 +177,16 @@ func (s *Sim) controlSetAccount(name string, body []byte) reply {
 	return s.controlAccount(name)
 }
 
+// bookView is a page of the book.
+type bookView struct {
+	Entries []Entry `json:"entries"`
+	Last    int64   `json:"last"` // what since is for the next page
+	More    bool    `json:"more,omitzero"`
+}
+
+// bookPage bounds the lines of one answer: a book of millions is read from its file.
+const bookPage = 10_000
+
 func (s *Sim) controlBook(query url.Values) reply {
 	var since int64
 	if given := query.Get("since"); given != "" {
@@ -183,15 +195,16 @@ func (s *Sim) controlBook(query url.Values) reply {
 			return complain(http.StatusBadRequest, "since is the seq of the last line that you have")
 		}
 	}
-	reference, last := query.Get("reference"), since
-	entries := []Entry{}
-	for _, e := range s.bookFrom(since) {
-		last = e.Seq
-		if reference == "" || (e.Request != nil && e.Reference == reference) {
-			entries = append(entries, e)
+	entries, last := s.bookFrom(since, query.Get("reference"))
+	page := bookView{Entries: []Entry{}, Last: last}
+	for e := range entries {
+		if len(page.Entries) == bookPage {
+			page.Last, page.More = page.Entries[bookPage-1].Seq, true
+			break
 		}
+		page.Entries = append(page.Entries, e)
 	}
-	return reply{http.StatusOK, map[string]any{"entries": entries, "last": last}}
+	return reply{http.StatusOK, page}
 }
 
 func (s *Sim) controlAddRule(body []byte) reply {

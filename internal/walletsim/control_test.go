@@ -61,6 +61,11 @@ func TestControl(t *testing.T) {
 	call("POST", "/rules", `{"fault":{}}`, 201)
 	equal(call("DELETE", "/rules", "", 200), `{"rules":[]}`)
 
+	equal(call("GET", "/state", "", 200), fmt.Sprintf(`{"requests":%d,"connections":%d,"lines":%d,"busy":0}`, sim.State().Requests, sim.State().Connections, sim.State().Lines))
+	if sim.State().Requests != 3 || len(sim.Book()) != int(sim.State().Lines) {
+		t.Errorf("the state is %+v, with %d lines", sim.State(), len(sim.Book()))
+	}
+
 	var book struct {
 		Entries []walletsim.Entry `json:"entries"`
 		Last    int64             `json:"last"`

@@ -17,6 +17,8 @@ import (
 // wallet needs besides.
 type call struct {
 	*Request
+	*Arrival
+
 	asks    Operation // of a version 1 lookup: debits or credits; "" is all
 	refused *refusal  // what is wrong with it before any money is looked at
 	last    bool      // nothing more is read from the connection behind it
@@ -50,13 +52,14 @@ func (s *Sim) exchange(c *conn) (again bool) {
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.append(k.Request, Answered, nil, &sent.Delivery)
+	s.append(Entry{Event: Answered, Request: k.Request, Answer: &sent.Delivery})
 	s.rest()
 	return sent.again
 }
 
 // arrive chooses the fault and books the request, in one moment: from here on
-// the wallet is busy with it.
+// the wallet is busy with it. The line may wait for that of the effect, if nothing
+// comes in between.
 func (s *Sim) arrive(c *conn, k *call) Fault {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -69,22 +72,21 @@ func (s *Sim) arrive(c *conn, k *call) Fault {
 			k.Account, k.Currency = hold.request.Account, hold.request.Currency
 		}
 	}
+	s.bank.share(k.Request)
 	if k.Reference != "" {
+		t := s.bank.meet(k.Request)
 		if k.Operation == Lookup {
-			k.Account = s.accountOf[k.Reference]
+			k.Account = t.account
 		} else if k.Account != "" {
-			s.accountOf[k.Reference] = k.Account
+			t.account = k.Account
 		}
-		counted := attempted{k.Operation, k.Reference}
-		s.attempts[counted]++
-		k.Attempt = s.attempts[counted]
 	}
 	if k.refused == nil {
 		k.refused = s.unauthorised(k)
 	}
 	if s.book.err != nil {
 		// An oracle that cannot write down what it does must not do it.
-		k.refused = &refusal{status: http.StatusInternalServerError, message: "the wallet's book cannot be written"}
+		k.refused = unbooked()
 	}
 
 	rule := s.rules.ofRequest(k.Request)
@@ -95,7 +97,10 @@ func (s *Sim) arrive(c *conn, k *call) Fault {
 	if rule != nil {
 		k.Rule, fault = rule.Name, rule.Fault
 	}
-	s.append(k.Request, Arrived, nil, nil)
+	s.append(Entry{Event: Arrived, Request: k.Request, Arrival: k.Arrival})
+	if fault.DelayBefore > 0 || fault.cutsAt(AfterReading) || k.Malformed != "" {
+		s.book.flush()
+	}
 	return fault
 }
 
@@ -128,6 +133,12 @@ func (s *Sim) carry(c *conn, k *call, fault Fault) sent {
 func (s *Sim) carryOut(k *call, fault Fault) (a answer, said bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	defer func() {
+		s.book.flush()
+		if s.book.err != nil && said {
+			a = refusalAnswer(unbooked())
+		}
+	}()
 	// Silence is the rule of what happens later, and of what is cut off anyway;
 	// a status that was asked for is sent all the same.
 	spoken := fault.Status != nil || fault.Raw != "" || fault.Cut.At != ""
@@ -160,7 +171,7 @@ func (s *Sim) carryOut(k *call, fault Fault) (a answer, said bool) {
 	if v.event == Accepted && fault.After > 0 {
 		s.later(fault.After, func() {
 			settled := s.bank.settle(v.op, fault.Code)
-			s.append(k.Request, settled.event, settled.effect, nil)
+			s.append(Entry{Event: settled.event, Request: k.Request, Effect: settled.effect})
 		})
 	}
 	return s.verdictAnswer(k.Request, v), true
@@ -170,11 +181,11 @@ func (s *Sim) carryOut(k *call, fault Fault) (a answer, said bool) {
 func (s *Sim) decide(r *Request, t terms, now time.Time) verdict {
 	if t.refuse == "" {
 		if gift := s.bank.opens(r); gift != nil {
-			s.append(r, Opened, gift, nil)
+			s.append(Entry{Event: Opened, Request: r, Effect: gift})
 		}
 	}
 	v := s.bank.decide(r, t, now)
-	s.append(r, v.event, v.effect, nil)
+	s.append(Entry{Event: v.event, Request: r, Effect: v.effect})
 	return v
 }
 
@@ -194,7 +205,7 @@ func (s *Sim) unauthorised(k *call) *refusal {
 
 // understand reads what a request asks for. req is nil where no head came.
 func (s *Sim) understand(req *http.Request, body []byte) *call {
-	k := &call{Request: &Request{Body: string(body)}}
+	k := &call{Request: &Request{}, Arrival: &Arrival{Body: string(body)}}
 	if req == nil {
 		return k
 	}
@@ -225,6 +236,11 @@ func (s *Sim) understand(req *http.Request, body []byte) *call {
 func mediaType(req *http.Request) string {
 	media, _, _ := strings.Cut(req.Header.Get("Content-Type"), ";")
 	return strings.ToLower(strings.TrimSpace(media))
+}
+
+// unbooked is the refusal of a wallet that cannot write down what it does.
+func unbooked() *refusal {
+	return &refusal{status: http.StatusInternalServerError, message: "the wallet's book cannot be written"}
 }
 
 // noSuchPath is not the wallet speaking: a lookup that goes astray must not

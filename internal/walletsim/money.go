@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -84,18 +85,36 @@ const (
 	pending  standing = "PENDING"
 )
 
-// operation is what the wallet remembers of one reference.
+// operation is what the wallet remembers of one reference. There is one for every
+// mutation of a run: what can be derived is not in it.
 type operation struct {
-	id       string
-	request  *Request // the one that it was first decided for
+	number   int64      // counted from 1; its id ends with it
+	request  *Request   // the one that it was first decided for
+	earlier  *operation // of the same reference
 	standing standing
-	code     string // of a rejection
-	at       time.Time
+	code     string        // of a rejection
+	at       time.Duration // since the wallet began
 	// forgotten operations no longer stand in the way of a repetition; lookups
 	// still find them.
 	forgotten bool
 	// ended says how a hold ended: "" while it is active.
 	ended Operation
+}
+
+// trace is what the wallet knows of one reference that was named to it, whether or
+// not anything came of it.
+type trace struct {
+	account  string         // of the mutation that arrived last
+	attempts [counted]int32 // by operation
+	latest   *operation     // the one that counts; nil where none was decided
+}
+
+// counted is how many operations there are that attempts are counted of.
+const counted = 6
+
+// place is where a trace counts the attempts at o, -1 where there is none.
+func (o Operation) place() int {
+	return slices.Index([]Operation{Debit, Credit, Hold, Capture, Release, Lookup}, o)
 }
 
 // account holds balances by currency, in minor units.
@@ -111,13 +130,14 @@ type bank struct {
 	open      bool // accounts that nobody has named before open themselves
 	dedupeFor time.Duration
 
-	idPrefix    string
-	accounts    map[string]*account
-	opened      map[string]int64 // by currency: all the money that was ever given
-	operations  []*operation     // in order; the latest of a reference counts
-	byReference map[string]*operation
-	byKey       map[string]*operation
-	byID        map[string]*operation
+	began      time.Time
+	idPrefix   string
+	accounts   map[string]*account
+	opened     map[string]int64 // by currency: all the money that was ever given
+	operations []*operation     // in order
+	traces     map[string]*trace
+	byKey      map[string]*operation // the latest of each key that is not its reference
+	words      map[string]string     // the accounts and currencies that were named, each once
 }
 
 // openingBalance is what an account gets that opens itself, in minor units of
@@ -133,13 +153,69 @@ func newBank(cfg Config, start time.Time) bank {
 		dedupeFor: cfg.DedupeFor,
 		// A wallet that is started again must not give an id a second time: the
 		// ledger of a longer-lived service remembers them.
-		idPrefix:    strconv.FormatInt(start.UnixMilli(), 36),
-		accounts:    map[string]*account{},
-		opened:      map[string]int64{},
-		byReference: map[string]*operation{},
-		byKey:       map[string]*operation{},
-		byID:        map[string]*operation{},
+		idPrefix: strconv.FormatInt(start.UnixMilli(), 36),
+		began:    start,
+		accounts: map[string]*account{},
+		opened:   map[string]int64{},
+		traces:   map[string]*trace{},
+		byKey:    map[string]*operation{},
+		words:    map[string]string{},
 	}
+}
+
+// share makes r, which may be remembered for the whole run, hold no text that is
+// held already.
+func (b *bank) share(r *Request) {
+	for _, word := range []*string{&r.Account, &r.Currency} {
+		known, there := b.words[*word]
+		if !there {
+			known = *word
+			b.words[known] = known
+		}
+		*word = known
+	}
+	if r.IdempotencyKey == r.Reference {
+		r.IdempotencyKey = r.Reference
+	}
+}
+
+// meet is the trace of a request's reference, and counts the request in it.
+func (b *bank) meet(r *Request) *trace {
+	t := b.traces[r.Reference]
+	if t == nil {
+		t = &trace{}
+		b.traces[r.Reference] = t
+	}
+	if place := r.Operation.place(); place >= 0 {
+		t.attempts[place]++
+		r.Attempt = int(t.attempts[place])
+	}
+	return t
+}
+
+// id is the wallet's own id of op.
+func (b *bank) id(op *operation) string {
+	return fmt.Sprintf("%s-%s-%06d", op.request.Operation, b.idPrefix, op.number)
+}
+
+// latest is the operation that counts for a reference, nil if there is none.
+func (b *bank) latest(reference string) *operation {
+	if t := b.traces[reference]; t != nil {
+		return t.latest
+	}
+	return nil
+}
+
+// ofKey is the latest operation with an Idempotency-Key, nil if there is none. A key
+// that is its operation's reference, as a caller should choose it, is not stored twice.
+func (b *bank) ofKey(key string) *operation {
+	latest := b.byKey[key]
+	for op := b.latest(key); op != nil; op = op.earlier {
+		if op.request.IdempotencyKey == key && (latest == nil || op.number > latest.number) {
+			return op
+		}
+	}
+	return latest
 }
 
 // give sets an account's balance in one currency, and says what that added.
@@ -196,7 +272,7 @@ func (b *bank) decide(r *Request, t terms, now time.Time) verdict {
 		}
 	}
 
-	op := &operation{request: r, at: now}
+	op := &operation{request: r, at: now.Sub(b.began)}
 	code := t.refuse
 	if code == "" && !t.defer_ {
 		code = b.refusal(r)
@@ -214,7 +290,7 @@ func (b *bank) decide(r *Request, t terms, now time.Time) verdict {
 		effect.BalanceChange, effect.HeldChange = b.move(r, effect)
 	}
 	b.remember(op)
-	effect.ID = op.id
+	effect.ID = b.id(op)
 	return verdict{event: event, op: op, code: code, effect: effect}
 }
 
@@ -224,23 +300,23 @@ func (b *bank) decide(r *Request, t terms, now time.Time) verdict {
 // wallet is free to find money on an account that had none before.
 func (b *bank) recognise(r *Request, now time.Time) (verdict, bool) {
 	known := func(op *operation) bool {
-		return op != nil && op.standing != rejected && !op.forgotten && (b.dedupeFor == 0 || now.Sub(op.at) < b.dedupeFor)
+		return op != nil && op.standing != rejected && !op.forgotten && (b.dedupeFor == 0 || now.Sub(b.began)-op.at < b.dedupeFor)
 	}
 	found := func(op *operation, code string) (verdict, bool) {
 		return verdict{event: Recognised, op: op, code: code, effect: &Effect{
-			ID: op.id, Operation: op.request.Operation, Account: op.request.Account, AmountMinor: op.request.AmountMinor,
+			ID: b.id(op), Operation: op.request.Operation, Account: op.request.Account, AmountMinor: op.request.AmountMinor,
 			Currency: op.request.Currency, HoldID: op.request.HoldID, Code: code,
 		}}, true
 	}
 	if r.Version == V2 && r.IdempotencyKey != "" {
-		if op := b.byKey[r.IdempotencyKey]; known(op) {
+		if op := b.ofKey(r.IdempotencyKey); known(op) {
 			if !sameRequest(op.request, r) {
 				return found(op, keyReused)
 			}
 			return found(op, "")
 		}
 	}
-	if op := b.byReference[r.Reference]; known(op) {
+	if op := b.latest(r.Reference); known(op) {
 		if r.Version == V1 && op.standing == pending && sameRequest(op.request, r) {
 			return found(op, "") // not decided: there is no id to point at yet
 		}
@@ -293,8 +369,12 @@ func (b *bank) holdRefusal(r *Request) string {
 
 // hold is the applied hold with this id, nil if there is none.
 func (b *bank) hold(id string) *operation {
-	op := b.byID[id]
-	if op == nil || op.request.Operation != Hold || op.standing != applied {
+	number, err := strconv.ParseInt(id[strings.LastIndexByte(id, '-')+1:], 10, 64)
+	if err != nil || number < 1 || number > int64(len(b.operations)) {
+		return nil
+	}
+	op := b.operations[number-1]
+	if op.request.Operation != Hold || op.standing != applied || b.id(op) != id {
 		return nil
 	}
 	return op
@@ -334,11 +414,11 @@ func (b *bank) move(r *Request, effect *Effect) (balanceChange, heldChange int64
 // remember makes op the one that its reference and key stand for.
 func (b *bank) remember(op *operation) {
 	b.operations = append(b.operations, op)
-	op.id = fmt.Sprintf("%s-%s-%06d", op.request.Operation, b.idPrefix, len(b.operations))
-	b.byID[op.id] = op
-	b.byReference[op.request.Reference] = op
-	if op.request.IdempotencyKey != "" {
-		b.byKey[op.request.IdempotencyKey] = op
+	op.number = int64(len(b.operations))
+	t := b.traces[op.request.Reference]
+	op.earlier, t.latest = t.latest, op
+	if key := op.request.IdempotencyKey; key != "" && key != op.request.Reference {
+		b.byKey[key] = op
 	}
 }
 
@@ -350,7 +430,7 @@ func (b *bank) settle(op *operation, code string) verdict {
 		code = b.refusal(r)
 	}
 	effect := &Effect{
-		ID: op.id, Operation: r.Operation, Account: r.Account, AmountMinor: r.AmountMinor,
+		ID: b.id(op), Operation: r.Operation, Account: r.Account, AmountMinor: r.AmountMinor,
 		Currency: r.Currency, HoldID: r.HoldID, Code: code, Late: true,
 	}
 	if code != "" {
@@ -365,11 +445,20 @@ func (b *bank) settle(op *operation, code string) verdict {
 // forget makes the wallet take a repetition for something new: of one
 // reference, or of all of them where it is "".
 func (b *bank) forget(reference string) (n int) {
-	for _, op := range b.operations {
-		if !op.forgotten && (reference == "" || op.request.Reference == reference) {
+	forget := func(op *operation) {
+		if !op.forgotten {
 			op.forgotten = true
 			n++
 		}
+	}
+	if reference == "" {
+		for _, op := range b.operations {
+			forget(op)
+		}
+		return n
+	}
+	for op := b.latest(reference); op != nil; op = op.earlier {
+		forget(op)
 	}
 	return n
 }
@@ -449,8 +538,8 @@ type HoldView struct {
 func (b *bank) view(name string) []AccountView {
 	holds := map[string][]HoldView{}
 	for _, op := range b.operations {
-		if r := op.request; b.hold(op.id) != nil && op.ended == "" {
-			holds[r.Account] = append(holds[r.Account], HoldView{op.id, r.Reference, r.AmountMinor, r.Currency})
+		if r := op.request; r.Operation == Hold && op.standing == applied && op.ended == "" && (name == "" || name == r.Account) {
+			holds[r.Account] = append(holds[r.Account], HoldView{b.id(op), r.Reference, r.AmountMinor, r.Currency})
 		}
 	}
 	views := []AccountView{}

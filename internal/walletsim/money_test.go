@@ -381,3 +381,20 @@ func TestManyCallersAtOnce(t *testing.T) {
 		}
 	}
 }
+
+// A key gets the first answer again, also where its reference has been used once more
+// meanwhile by a request that the wallet did not recognise.
+func TestAKeyIsKnownBehindALaterUseOfItsReference(t *testing.T) {
+	t.Parallel()
+	sim := start(t, walletsim.Config{})
+	c := callerOf(t, sim)
+	first := c.post(t, "/v2/debits", "r", move("r", rich, 10))
+	addRule(t, sim, walletsim.Rule{Match: walletsim.Match{Attempt: 2}, Fault: walletsim.Fault{ForgetDedupe: true}})
+	if second := c.post(t, "/v2/debits", "another-key", move("r", rich, 10)); second.Status != http.StatusCreated || second.member("id") == first.member("id") {
+		t.Fatalf("a debit that is not recognised: %+v", second)
+	}
+	if diff := cmp.Diff(first, c.post(t, "/v2/debits", "r", move("r", rich, 10))); diff != "" {
+		t.Errorf("the first key again (-first +now):\n%s", diff)
+	}
+	wantBalance(t, sim, rich, richBalance-20, 0)
+}

@@ -39,6 +39,10 @@ type Config struct {
 	// BookFile is where the book is written too, one JSON object a line, behind
 	// what the file holds already. "" writes none.
 	BookFile string
+	// BookOnlyInFile keeps no line in memory, for runs of millions of requests: what
+	// then grows with a run is what the wallet itself must remember. Who asks for the
+	// book is given it from the file.
+	BookOnlyInFile bool
 	// Seed makes the draws of rules with a probability repeatable.
 	Seed uint64
 	// Tokens are the bearer tokens of which a caller must present one; none are
@@ -69,6 +73,9 @@ func (c Config) validate() error {
 	if c.DedupeFor < 0 || c.IdleClose < 0 {
 		return errors.New("DedupeFor and IdleClose must not be negative")
 	}
+	if c.BookOnlyInFile && c.BookFile == "" {
+		return errors.New("BookOnlyInFile needs a BookFile")
+	}
 	return nil
 }
 
@@ -90,7 +97,7 @@ type Sim struct {
 	// mu makes one moment of each step: a rule's choice and the arrival's line,
 	// an effect and its line. What is below is only touched under it.
 	mu          sync.Mutex
-	book        book
+	book        *book
 	bank        bank
 	rules       rules
 	tokens      []string
@@ -99,18 +106,10 @@ type Sim struct {
 	connections int64
 	over        bool // closed, and nothing more will be booked by what went on
 	busy        int  // exchanges that are being handled, and late effects that are due
-	attempts    map[attempted]int
-	accountOf   map[string]string // by the reference of mutations that arrived, applied or not
 	conns       map[*conn]struct{}
 	listener    net.Listener // nil while connections are refused
 	url         string
 	listen      func() (net.Listener, error) // binds what Start has bound; nil where Serve was given it
-}
-
-// attempted is what attempts are counted by.
-type attempted struct {
-	operation Operation
-	reference string
 }
 
 // New makes a wallet; Start or Serve lets it be called. The error is about the
@@ -119,7 +118,7 @@ func New(cfg Config) (*Sim, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	b, err := openBook(cfg.BookFile)
+	b, err := openBook(cfg.BookFile, cfg.BookOnlyInFile)
 	if err != nil {
 		return nil, err
 	}
@@ -135,8 +134,6 @@ func New(cfg Config) (*Sim, error) {
 		rules:            rules{seed: cfg.Seed},
 		tokens:           slices.Clone(cfg.Tokens),
 		idleClose:        cfg.IdleClose,
-		attempts:         map[attempted]int{},
-		accountOf:        map[string]string{},
 		conns:            map[*conn]struct{}{},
 	}
 	if len(s.versions) == 0 {
@@ -319,7 +316,8 @@ func (s *Sim) Connections() int64 {
 func (s *Sim) SetBalance(account, currency string, amountMinor int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.append(nil, Opened, s.bank.give(account, currency, amountMinor), nil)
+	s.append(Entry{Event: Opened, Effect: s.bank.give(account, currency, amountMinor)})
+	s.book.flush()
 }
 
 // Balance is an account's balance, in minor units of currency; 0 where there is
@@ -402,8 +400,9 @@ func (s *Sim) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.over = true
-	s.book.wake()
-	return s.book.close()
+	err := s.book.close()
+	s.book.wake() // who waits for a line that will not come
+	return err
 }
 
 func (s *Sim) isClosed() bool {
@@ -448,6 +447,7 @@ func (s *Sim) later(d time.Duration, f func()) {
 // rest ends what made the wallet busy. It is called under the lock.
 func (s *Sim) rest() {
 	s.busy--
+	s.book.flush()
 	s.book.wake()
 }
 
@@ -466,7 +466,9 @@ func (s *Sim) pass(d time.Duration) bool {
 	}
 }
 
-// append books a line. It is called under the lock.
-func (s *Sim) append(r *Request, event Event, effect *Effect, answer *Delivery) {
-	s.book.append(Entry{At: time.Now().UTC(), Event: event, Request: r, Effect: effect, Answer: answer})
+// append books e, which happens now. It is called under the lock, and book.flush
+// before anything of it can be seen.
+func (s *Sim) append(e Entry) {
+	e.At = time.Now().UTC()
+	s.book.append(e)
 }

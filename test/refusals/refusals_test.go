@@ -4,10 +4,10 @@
 package refusals
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
@@ -103,18 +103,19 @@ func TestA503WithRetryAfterIsAProofOverAHundredThousandAnswers(t *testing.T) {
 	w := &wallet{healthy: &healthy, sends: map[payment.Reference]int{}}
 	seen := &witness{next: decision.New(ledger, w, decision.Limits{Call: 800 * time.Millisecond, Lookup: 300 * time.Millisecond, MinToSend: 50 * time.Millisecond})}
 	metrics := telemetry.New(prometheus.NewRegistry(), "test", "test")
-	log := telemetry.NewLogger(io.Discard, slog.LevelError)
+	written := &handled{begun: map[string]int{}, refused: map[string]int{}}
+	log := telemetry.NewLogger(written, slog.LevelDebug)
 	newGate := func() *gate.Gate {
 		return gate.New(gate.Config{MaxInFlight: tills / 2, RetryAfter: time.Second, Observer: metrics, Log: log})
 	}
 	known := load(t)
 	behind := func(g *gate.Gate) http.Handler {
-		return g.Handler(api.New(api.Config{
+		return telemetry.Traced(g.Handler(api.New(api.Config{
 			Decider: seen, Ledger: ledger, FollowUps: ledger, Callers: known, PerCaller: g.PerCaller(8),
 			Budget:            budget.Policy{Server: 2400 * time.Millisecond, NetworkReserve: 600 * time.Millisecond},
 			RetryAfterDecline: 2 * time.Second, RetryAfterBusy: time.Second, MaxAmount: payment.MaxAmountMinor, HoldsSupported: true,
 			ReadTimeout: time.Second, Log: log, Observer: metrics,
-		}))
+		})))
 	}
 
 	// The replica in front of the tills: it drains now and then and is replaced, its
@@ -166,7 +167,11 @@ func TestA503WithRetryAfterIsAProofOverAHundredThousandAnswers(t *testing.T) {
 				}
 				count, _ := reasons.LoadOrStore(code(answer), new(atomic.Int64))
 				count.(*atomic.Int64).Add(1)
-				if answer.Code != http.StatusServiceUnavailable || answer.Header().Get("Retry-After") == "" {
+				proof := answer.Code == http.StatusServiceUnavailable && answer.Header().Get("Retry-After") != ""
+				if got, want := written.of(key), (lines{refused: proof, begun: !proof}); got != want {
+					t.Errorf("%d %s: the log says %+v, want %+v", answer.Code, code(answer), got, want)
+				}
+				if !proof {
 					continue
 				}
 				if _, reached := seen.reached.Load(key); reached {
@@ -211,6 +216,43 @@ func TestA503WithRetryAfterIsAProofOverAHundredThousandAnswers(t *testing.T) {
 	})
 }
 
+// handled reads the log: which requests were begun and which were refused. Who judges
+// a run of real processes has nothing else to tell them apart by.
+type handled struct {
+	mu             sync.Mutex
+	begun, refused map[string]int // by trace
+}
+
+// lines is what the log says of one request.
+type lines struct{ begun, refused bool }
+
+func (h *handled) Write(line []byte) (int, error) {
+	var counted map[string]int
+	switch {
+	case bytes.Contains(line, []byte(`"msg":"request begun"`)):
+		counted = h.begun
+	case bytes.Contains(line, []byte(`"msg":"request refused"`)):
+		counted = h.refused
+	default:
+		return len(line), nil
+	}
+	_, behind, _ := bytes.Cut(line, []byte(`"trace_id":"`))
+	id, _, _ := bytes.Cut(behind, []byte(`"`))
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	counted[string(id)]++
+	return len(line), nil
+}
+
+func (h *handled) of(key payment.Key) lines {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return lines{begun: h.begun[trace(key)] == 1, refused: h.refused[trace(key)] == 1}
+}
+
+// trace puts each request under a trace of its own.
+func trace(key payment.Key) string { return strings.ReplaceAll(string(key), "-", "") }
+
 func yield(most int) {
 	for range rand.IntN(most) {
 		runtime.Gosched()
@@ -226,6 +268,7 @@ func ask(h http.Handler, key payment.Key, token string) *httptest.ResponseRecord
 	r.Header.Set("Authorization", "Bearer "+token)
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("Idempotency-Key", string(key))
+	r.Header.Set("Traceparent", "00-"+trace(key)+"-00f067aa0ba902b7-01")
 	answer := httptest.NewRecorder()
 	h.ServeHTTP(answer, r)
 	return answer
