@@ -177,6 +177,12 @@ var rooms = map[string]room{
 	"test/check":         {ours: []string{"test/check/checker", "test/check/history"}, forTests: true},
 	"test/check/checker": {ours: []string{"test/check/history"}, theirs: []string{ids, linear, postgres, strictJSON}, forTests: true},
 	"test/check/history": {theirs: []string{"net/http"}, forTests: true}, // for whoever makes load
+	// What makes the runs speaks to built programs, as tills, operators and the machine do.
+	"test/torture": {
+		ours:   []string{"client", "internal/devstack", "test/check/history", "test/torture/netfault"},
+		theirs: []string{ids, flags, postgres, "net/http", "os/exec"}, forTests: true,
+	},
+	"test/torture/netfault": {forTests: true},
 	"test": {wires: true, forTests: true, later: true, ours: []string{"test/check/history"}, theirs: []string{
 		ids, compare, contracts, validator, flags, metrics, postgres, groups, rates, strictJSON, "net/http", "os/exec", "testing",
 	}},
