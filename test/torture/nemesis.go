@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -23,67 +24,108 @@ type nemesis struct {
 	fail context.CancelCauseFunc
 }
 
-// stream goes through a deck of kinds until ctx ends.
-func (n *nemesis) stream(ctx context.Context, rng *rand.Rand, kinds []kind, between time.Duration, do func(context.Context, *rand.Rand, string) error) {
-	for ctx.Err() == nil {
-		for _, i := range rng.Perm(len(kinds)) {
-			if !pause(ctx, time.Duration(n.pace*float64(between)*(0.3+rng.Float64()))) {
-				return
-			}
-			if err := do(ctx, rng, kinds[i].name); err != nil && ctx.Err() == nil {
-				n.fail(fmt.Errorf("%s: %w", kinds[i].name, err))
-				return
-			}
+// deck deals kinds in an order that is drawn anew each time round. What it dealt and
+// struck nobody comes again before the rest: a point that a process did not reach, say.
+type deck struct {
+	kinds []kind
+
+	mu   sync.Mutex
+	rng  *rand.Rand
+	left []string
+}
+
+func newDeck(seed, stream uint64, kinds []kind) *deck {
+	return &deck{kinds: kinds, rng: rand.New(rand.NewPCG(seed, 1<<32+stream))} //nolint:gosec // repeatable on purpose
+}
+
+// deal gives a kind, and what its details are drawn from.
+func (d *deck) deal() (name string, rng *rand.Rand) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.left) == 0 {
+		for _, i := range d.rng.Perm(len(d.kinds)) {
+			d.left = append(d.left, d.kinds[i].name)
+		}
+	}
+	name, d.left = d.left[0], d.left[1:]
+	return name, rand.New(rand.NewPCG(d.rng.Uint64(), 0)) //nolint:gosec // as above
+}
+
+func (d *deck) again(name string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.left = append(d.left, name)
+}
+
+// stream strikes with what the deck deals until ctx ends.
+func (n *nemesis) stream(ctx context.Context, d *deck, between time.Duration, strike func(context.Context, *rand.Rand, string) (struck bool, err error)) {
+	for {
+		name, rng := d.deal()
+		if !pause(ctx, time.Duration(n.pace*float64(between)*(0.3+rng.Float64()))) {
+			return
+		}
+		struck, err := strike(ctx, rng, name)
+		switch {
+		case struck:
+			n.w.count.hit(name)
+		case err == nil:
+			d.again(name)
+		}
+		if err != nil && ctx.Err() == nil {
+			n.fail(fmt.Errorf("%s: %w", name, err))
+			return
 		}
 	}
 }
 
 // disturbed tells the checker that no promise about time can be kept while do is at it.
-func (n *nemesis) disturbed(what string, do func() error) error {
+func (n *nemesis) disturbed(what string, do func() (bool, error)) (bool, error) {
 	calm, err := n.w.log.Disturb(what)
 	if err != nil {
-		return err
+		return false, err
 	}
-	did := do()
-	if err := calm(); err != nil {
-		return err
-	}
-	return did
+	struck, err := do()
+	return struck, errors.Join(err, calm())
 }
-
-func (n *nemesis) hit(name string) { n.w.count.hit(name) }
 
 // run lets all streams loose until ctx ends, and returns when all of them have put back
 // what they were at.
 func (n *nemesis) run(ctx context.Context, seed uint64) {
-	rng := func(stream uint64) *rand.Rand {
-		return rand.New(rand.NewPCG(seed, 1<<32+stream)) //nolint:gosec // repeatable on purpose
-	}
 	var all sync.WaitGroup
+	// One deck for all replicas. Two of three are struck at a time: somebody must serve, or
+	// nothing happens that could go wrong.
+	processes := newDeck(seed, 0, processKinds())
+	places := make(chan struct{}, len(n.w.replicas)-1)
 	for i, r := range n.w.replicas {
 		all.Go(func() {
-			n.stream(ctx, rng(uint64(i)), processKinds(), 700*time.Millisecond, func(ctx context.Context, rng *rand.Rand, name string) error {
-				return n.disturbed(fmt.Sprintf("%s, replica %d", name, i), func() error { return n.process(ctx, rng, r, name) })
+			n.stream(ctx, processes, 2*time.Second, func(ctx context.Context, rng *rand.Rand, name string) (bool, error) {
+				select {
+				case places <- struct{}{}:
+					defer func() { <-places }()
+				case <-ctx.Done():
+					return false, nil
+				}
+				return n.disturbed(fmt.Sprintf("%s, replica %d", name, i), func() (bool, error) { return n.process(ctx, rng, r, name) })
 			})
 		})
 	}
-	all.Go(func() {
-		n.stream(ctx, rng(100), postgresKinds(), 1500*time.Millisecond, func(ctx context.Context, rng *rand.Rand, name string) error {
-			return n.disturbed(name, func() error { return n.postgres(ctx, rng, name) })
-		})
-	})
-	for i, kinds := range [][]kind{ledgerNetworkKinds(), walletNetworkKinds()} {
+	others := []struct {
+		kinds   []kind
+		between time.Duration
+		strike  func(context.Context, *rand.Rand, string) (bool, error)
+	}{
+		{postgresKinds(), 3 * time.Second, n.postgres},
+		{ledgerNetworkKinds(), 2 * time.Second, n.network},
+		{walletNetworkKinds(), 2 * time.Second, n.network},
+		{walletControlKinds(), 4 * time.Second, n.wallet},
+	}
+	for i, o := range others {
 		all.Go(func() {
-			n.stream(ctx, rng(200+uint64(i)), kinds, 800*time.Millisecond, func(ctx context.Context, rng *rand.Rand, name string) error {
-				return n.disturbed(name, func() error { n.network(ctx, rng, name); return nil })
+			n.stream(ctx, newDeck(seed, uint64(1+i), o.kinds), o.between, func(ctx context.Context, rng *rand.Rand, name string) (bool, error) {
+				return n.disturbed(name, func() (bool, error) { return o.strike(ctx, rng, name) })
 			})
 		})
 	}
-	all.Go(func() {
-		n.stream(ctx, rng(300), walletControlKinds(), 1500*time.Millisecond, func(ctx context.Context, rng *rand.Rand, name string) error {
-			return n.disturbed(name, func() error { return n.wallet(ctx, rng, name) })
-		})
-	})
 	all.Wait()
 }
 
@@ -121,10 +163,10 @@ const (
 )
 
 // process does a kind to a replica, and leaves it running.
-func (n *nemesis) process(ctx context.Context, rng *rand.Rand, r *replica, name string) error {
+func (n *nemesis) process(ctx context.Context, rng *rand.Rand, r *replica, name string) (struck bool, err error) {
 	if r.down() { // it was killed while it started
 		if err := n.restart(ctx, rng, r, ""); err != nil {
-			return err
+			return false, err
 		}
 	}
 	if how, point, at := strings.Cut(name, "-"); at && isPoint(point) {
@@ -137,19 +179,19 @@ func (n *nemesis) process(ctx context.Context, rng *rand.Rand, r *replica, name 
 	case "kill-again":
 		p.kill()
 		if err := n.restart(ctx, rng, r, ""); err != nil {
-			return err
+			return false, err
 		}
 		pause(ctx, time.Duration(rng.IntN(60))*time.Millisecond)
 		r.process().kill()
 	case "stop-short":
-		n.stop(ctx, p, time.Duration(100+rng.IntN(1200))*time.Millisecond)
+		n.stop(ctx, r, time.Duration(100+rng.IntN(1200))*time.Millisecond)
 	case "stop-past-recovery":
-		n.stop(ctx, p, pastRecovery+time.Duration(rng.IntN(600))*time.Millisecond)
+		n.stop(ctx, r, pastRecovery+time.Duration(rng.IntN(600))*time.Millisecond)
 	case "stop-past-lease":
-		n.stop(ctx, p, pastLease+time.Duration(rng.IntN(1500))*time.Millisecond)
+		n.stop(ctx, r, pastLease+time.Duration(rng.IntN(1500))*time.Millisecond)
 	case "drain":
-		if err := r.drain(ctx); err != nil {
-			return err
+		if err := r.drain(context.WithoutCancel(ctx)); err != nil {
+			return false, err
 		}
 	case "drain-cut-short", "kill-draining":
 		p.signal(syscall.SIGTERM)
@@ -159,21 +201,22 @@ func (n *nemesis) process(ctx context.Context, rng *rand.Rand, r *replica, name 
 		} else {
 			p.signal(syscall.SIGTERM)
 		}
-		if !p.ended(ctx, drainPatience) {
+		if !p.ended(context.WithoutCancel(ctx), drainPatience) {
 			p.kill()
-			if ctx.Err() == nil {
-				return fmt.Errorf("replica %d did not end within %v of its second signal", r.number, drainPatience)
-			}
+			return false, fmt.Errorf("replica %d did not end within %v of its second signal", r.number, drainPatience)
 		}
 	}
-	n.hit(name)
 	if r.down() {
-		return n.restart(ctx, rng, r, "")
+		err = n.restart(ctx, rng, r, "")
 	}
-	return nil
+	return true, err
 }
 
-func (n *nemesis) stop(ctx context.Context, p *child, d time.Duration) {
+// stop lets a replica stand still for a while.
+func (n *nemesis) stop(ctx context.Context, r *replica, d time.Duration) {
+	r.still.Store(true)
+	defer r.still.Store(false)
+	p := r.process()
 	p.signal(syscall.SIGSTOP)
 	pause(ctx, d)
 	p.signal(syscall.SIGCONT)
@@ -207,40 +250,35 @@ func (n *nemesis) restart(ctx context.Context, rng *rand.Rand, r *replica, crash
 
 // atPoint replaces the process by one that is killed, or stopped, at its n-th passage of
 // a point.
-func (n *nemesis) atPoint(ctx context.Context, rng *rand.Rand, r *replica, how, point string) error {
+func (n *nemesis) atPoint(ctx context.Context, rng *rand.Rand, r *replica, how, point string) (struck bool, err error) {
 	if err := r.drain(context.WithoutCancel(ctx)); err != nil {
-		return err
+		return false, err
 	}
-	at := fmt.Sprintf("%s:%d", point, 1+rng.IntN(40))
-	if strings.HasPrefix(point, "worker-") {
-		at = fmt.Sprintf("%s:%d", point, 1+rng.IntN(12))
+	ofWorker := strings.HasPrefix(point, "worker-")
+	most, still := 40, pastRecovery
+	if ofWorker {
+		most, still = 10, pastLease
 	}
+	at := fmt.Sprintf("%s:%d", point, 1+rng.IntN(most))
 	if how == "stop" {
 		at += ":stop"
 	}
 	if err := n.restart(ctx, rng, r, at); err != nil {
-		return err
+		return false, err
 	}
 	p := r.process()
 	const reach = 12 * time.Second // for the n-th passage
 	for end := time.Now().Add(reach); ; {
 		switch {
 		case p.stopped():
-			d := pastRecovery
-			if strings.HasPrefix(point, "worker-") {
-				d = pastLease
-			}
-			pause(ctx, d+time.Duration(rng.IntN(800))*time.Millisecond)
-			p.signal(syscall.SIGCONT)
-			n.hit(how + "-" + point)
-			return nil
+			n.stop(ctx, r, still+time.Duration(rng.IntN(800))*time.Millisecond)
+			return true, nil
 		case r.down():
-			n.hit(how + "-" + point)
-			return n.restart(ctx, rng, r, "")
+			return true, n.restart(ctx, rng, r, "")
 		case time.Now().After(end), !pause(ctx, 10*time.Millisecond):
 			// Not reached. What it carries must not go off later, unnoticed.
 			p.kill()
-			return n.restart(ctx, rng, r, "")
+			return false, n.restart(ctx, rng, r, "")
 		}
 	}
 }
@@ -280,7 +318,7 @@ func walletNetworkKinds() []kind {
 func networkKinds() []kind { return append(ledgerNetworkKinds(), walletNetworkKinds()...) }
 
 // network does a kind to the proxy of a replica that is drawn.
-func (n *nemesis) network(ctx context.Context, rng *rand.Rand, name string) {
+func (n *nemesis) network(ctx context.Context, rng *rand.Rand, name string) (struck bool, err error) {
 	commit := []byte("COMMIT\x00") // the tag of CommandComplete
 	millis := func(from, to int) time.Duration { return time.Duration(from+rng.IntN(to-from)) * time.Millisecond }
 	proxies := n.w.toLedger
@@ -330,36 +368,35 @@ func (n *nemesis) network(ctx context.Context, rng *rand.Rand, name string) {
 	}
 	p.Begin(f)
 	pause(ctx, lasts)
-	if p.End() > 0 {
-		n.hit(name)
-	}
+	return p.End() > 0, nil
 }
 
 // wallet does a kind to the wallet's process and its listener.
-func (n *nemesis) wallet(ctx context.Context, rng *rand.Rand, name string) error {
+func (n *nemesis) wallet(ctx context.Context, rng *rand.Rand, name string) (struck bool, err error) {
 	c := n.w.control
 	switch name {
 	case "closes-idle":
 		// For a while kept connections end after moments, and all that are idle now at once.
 		idle := map[string]string{"idleClose": (time.Duration(5+rng.IntN(60)) * time.Millisecond).String()}
 		if err := c.call(ctx, http.MethodPut, "connections", idle, nil); err != nil {
-			return err
+			return false, err
 		}
 		pause(ctx, 2*time.Second)
 		if err := c.call(ctx, http.MethodPost, "connections/close-idle", nil, nil); err != nil {
-			return err
+			return false, err
 		}
 		if err := c.call(ctx, http.MethodPut, "connections", map[string]string{"idleClose": "0s"}, nil); err != nil {
-			return err
+			return false, err
 		}
 	case "refuses":
 		if err := c.call(ctx, http.MethodPost, "refuse", map[string]string{"for": (time.Duration(200+rng.IntN(1500)) * time.Millisecond).String()}, nil); err != nil {
-			return err
+			return false, err
 		}
 		pause(ctx, 2*time.Second)
 	case "wallet-stopped":
-		n.stop(ctx, n.w.wallet, time.Duration(500+rng.IntN(3500))*time.Millisecond)
+		n.w.wallet.signal(syscall.SIGSTOP)
+		pause(ctx, time.Duration(500+rng.IntN(3500))*time.Millisecond)
+		n.w.wallet.signal(syscall.SIGCONT)
 	}
-	n.hit(name)
-	return nil
+	return true, nil
 }

@@ -32,9 +32,8 @@ func postgresKinds() []kind {
 }
 
 // postgres does a kind to the server, and leaves it running.
-func (n *nemesis) postgres(ctx context.Context, rng *rand.Rand, name string) error {
+func (n *nemesis) postgres(ctx context.Context, rng *rand.Rand, name string) (struck bool, err error) {
 	millis := func(from, to int) time.Duration { return time.Duration(from+rng.IntN(to-from)) * time.Millisecond }
-	var err error
 	switch name {
 	case "immediate-stop":
 		err = n.restartPostgres(ctx, syscall.SIGQUIT)
@@ -48,7 +47,7 @@ func (n *nemesis) postgres(ctx context.Context, rng *rand.Rand, name string) err
 	case "backend-kill":
 		var pid int
 		if pid, err = n.backendAtWork(ctx); pid == 0 {
-			return err
+			return false, err
 		}
 		n.signal(pid, syscall.SIGKILL)
 		pause(ctx, 500*time.Millisecond)
@@ -56,15 +55,15 @@ func (n *nemesis) postgres(ctx context.Context, rng *rand.Rand, name string) err
 	case "backend-stop":
 		var pid int
 		if pid, err = n.backendAtWork(ctx); pid == 0 {
-			return err
+			return false, err
 		}
 		n.signal(pid, syscall.SIGSTOP)
 		pause(ctx, millis(300, 5000))
 		n.signal(pid, syscall.SIGCONT)
 	case "backends-terminated":
-		return n.toBackends(ctx, name, "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name LIKE 'safeledger%'")
+		return n.toBackends(ctx, "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name LIKE 'safeledger%'")
 	case "statements-cancelled":
-		return n.toBackends(ctx, name, "SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity WHERE application_name LIKE 'safeledger%' AND state = 'active'")
+		return n.toBackends(ctx, "SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity WHERE application_name LIKE 'safeledger%' AND state = 'active'")
 	case "table-locked":
 		err = n.locked(ctx, millis(100, 1800), "LOCK TABLE public.payments IN SHARE ROW EXCLUSIVE MODE")
 	case "rows-locked":
@@ -79,12 +78,9 @@ func (n *nemesis) postgres(ctx context.Context, rng *rand.Rand, name string) err
 	// What PostgreSQL itself refuses under such a load has not struck; that it cannot be
 	// started again is an end.
 	if refused := (*pgconn.PgError)(nil); errors.As(err, &refused) {
-		return nil
+		return false, nil
 	}
-	if err == nil {
-		n.hit(name)
-	}
-	return err
+	return err == nil, err
 }
 
 func (n *nemesis) signal(pid int, s syscall.Signal) { _ = syscall.Kill(pid, s) } // it may have ended by itself
@@ -131,24 +127,21 @@ SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'safeledger%' AND s
 	return 0, nil
 }
 
-func (n *nemesis) toBackends(ctx context.Context, name, statement string) error {
+func (n *nemesis) toBackends(ctx context.Context, statement string) (struck bool, err error) {
 	conn, err := n.w.connect(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	for range 200 { // what does nothing at the moment cannot be cancelled
-		var met int
+	for met := 0; met == 0; { // what does nothing at the moment cannot be cancelled
 		if err := conn.QueryRow(ctx, statement).Scan(&met); err != nil {
-			return err
+			return false, err
 		}
-		if met > 0 {
-			n.hit(name)
-			return nil
+		if met == 0 && !pause(ctx, 2*time.Millisecond) {
+			return false, nil
 		}
-		pause(ctx, 2*time.Millisecond)
 	}
-	return nil
+	return true, nil
 }
 
 // locked holds what a statement locks for a while. Others' locks are waited for, but not

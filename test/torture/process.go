@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -94,13 +95,13 @@ type replica struct {
 	number int
 	log    string // all its processes append to it
 	env    []string
-	roles  []string
+
+	still atomic.Bool // stopped for a while
 
 	mu     sync.Mutex
 	run    *child
 	http   string // where tills reach it, "" while it has no such listener or is down
 	admin  string
-	starts int
 }
 
 const (
@@ -130,7 +131,6 @@ func (r *replica) start(ctx context.Context, role, crashAt string) error {
 	}
 	r.mu.Lock()
 	r.run = p
-	r.starts++
 	r.mu.Unlock()
 	return r.awaitReady(ctx, p, begin)
 }

@@ -227,9 +227,13 @@ func byKey(c call) string {
 func (t *till) replica() string {
 	from := t.rng.IntN(len(t.w.replicas))
 	for i := range t.w.replicas {
-		if to := t.w.replicas[(from+i)%len(t.w.replicas)].address(); to != "" {
-			return to
+		r := t.w.replicas[(from+i)%len(t.w.replicas)]
+		to := r.address()
+		// A balancer notices a replica that does not answer, and some requests go there anyway.
+		if to == "" || r.still.Load() && t.rng.IntN(20) > 0 {
+			continue
 		}
+		return to
 	}
 	return ""
 }
@@ -237,7 +241,8 @@ func (t *till) replica() string {
 // reply is an answer with what a till looks at.
 type reply struct {
 	history.Answer
-	there bool // there is one
+	there  bool // there is one
+	unsent bool // there is none, and certainly nothing was begun
 
 	ID       string `json:"id"`
 	Decision string `json:"decision"`
@@ -247,14 +252,30 @@ type reply struct {
 	Currency string `json:"currency"`
 }
 
-// send sends c to a replica that is drawn.
-func (t *till) send(ctx context.Context, c call) reply {
-	return t.sendOver(ctx, t.kept, t.replica(), c)
+// refused is the gate's answer: nothing was begun.
+func (r reply) refused() bool {
+	return r.Status == http.StatusServiceUnavailable && r.RetryAfter != ""
+}
+
+// send sends c to a replica that is drawn, and again if nobody has begun it: refused by
+// the gate, or not even a connection. So does a till, and otherwise most payments of a run
+// in which so much is down would end there.
+func (t *till) send(ctx context.Context, c call) (r reply) {
+	const attempts = 12
+	for range attempts {
+		r = t.sendOver(ctx, t.kept, t.replica(), c)
+		if ctx.Err() != nil || r.there && !r.refused() || !r.there && !r.unsent {
+			return r
+		}
+		c.trace = ""
+		pause(ctx, time.Duration(100+t.rng.IntN(300))*time.Millisecond)
+	}
+	return r
 }
 
 func (t *till) sendOver(ctx context.Context, kept lines, to string, c call) (r reply) {
 	if to == "" {
-		pause(ctx, 50*time.Millisecond)
+		r.unsent = true
 		return r
 	}
 	if c.trace == "" {
@@ -262,20 +283,15 @@ func (t *till) sendOver(ctx context.Context, kept lines, to string, c call) (r r
 	}
 	t.asked.Add(1)
 	var err error
-	if r.Answer, r.there, err = t.w.ask(ctx, kept, to, c); err != nil {
+	if r.Answer, r.there, r.unsent, err = t.w.ask(ctx, kept, to, c); err != nil {
 		t.fail(err)
 		return r
 	}
 	if !r.there {
-		pause(ctx, 20*time.Millisecond) // a till that cannot reach anybody does not turn in circles
 		return r
 	}
-	if r.Status == http.StatusServiceUnavailable && r.RetryAfter != "" {
-		if json.Unmarshal([]byte(r.Got), &r) == nil && r.Code == "OVERLOADED" {
-			t.w.count.hit("crowd")
-		}
-		pause(ctx, 100*time.Millisecond)
-		return r
+	if r.refused() && json.Unmarshal([]byte(r.Got), &r) == nil && r.Code == "OVERLOADED" {
+		t.w.count.hit("crowd")
 	}
 	_ = json.Unmarshal([]byte(r.Got), &r) // what is no JSON has none of it
 	if r.Status == http.StatusAccepted && r.Replayed == "" {

@@ -39,7 +39,7 @@ type call struct {
 
 // patience is how long a till waits for an answer: beyond any budget, so that what
 // comes late is seen and judged.
-const patience = 15 * time.Second
+const patience = 6 * time.Second
 
 // line is a connection that a till keeps to a replica.
 type line struct {
@@ -51,9 +51,9 @@ type line struct {
 type lines map[string]*line
 
 // ask sends c to a replica, notes it, and gives the answer. There is none if ok is
-// false: it was not sent, or what became of it is not known. An error means that the
-// log cannot be written, and nothing may be sent any more.
-func (w *world) ask(ctx context.Context, kept lines, to string, c call) (a history.Answer, ok bool, err error) {
+// false: it was certainly not sent, or what became of it is not known. An error means that
+// the log cannot be written, and nothing may be sent any more.
+func (w *world) ask(ctx context.Context, kept lines, to string, c call) (a history.Answer, ok, unsent bool, err error) {
 	known := c.caller.name
 	if c.unknown {
 		known = ""
@@ -62,13 +62,13 @@ func (w *world) ask(ctx context.Context, kept lines, to string, c call) (a histo
 		Till: c.till, Caller: known, To: to, Method: c.method, Path: c.path, Key: c.key, Deadline: c.wait, Trace: c.trace, Sent: c.body,
 	})
 	if err != nil {
-		return a, false, err
+		return a, false, true, err
 	}
 	a, unsent, failed := exchange(ctx, kept, to, c)
 	if failed == nil {
-		return a, true, noted.Answered(time.Now(), a)
+		return a, true, false, noted.Answered(time.Now(), a)
 	}
-	return a, false, noted.Failed(time.Now(), history.Failure{Unsent: unsent, How: how(failed), Error: failed.Error()})
+	return a, false, unsent, noted.Failed(time.Now(), history.Failure{Unsent: unsent, How: how(failed), Error: failed.Error()})
 }
 
 func how(err error) string {
