@@ -36,6 +36,16 @@ test-topologies: require-postgres ## payments through real nginx, HAProxy and pg
 	@tools/require topologies
 	@$(call limited,15m) go test -tags topologies -timeout 12m -parallel 4 -run 'TestAProxy|TestAGateBehind|TestPgbouncer' ./test/e2e
 
+# TORTURE are more options, see `go run ./test/torture run --help`: make torture TORTURE='--tills 256 --min 1000'.
+.PHONY: torture
+torture: require-postgres ## real processes under faults of more than a hundred kinds, judged by the checker; DECISIONS= and SEED= make it long
+	@go build -trimpath -o bin/ ./test/torture
+	@exec bin/torture run --seed $(or $(SEED),1) $(if $(DECISIONS),--decisions $(DECISIONS),--decisions 4000 --floor 80s) $(TORTURE)
+
+.PHONY: torture-sum
+torture-sum: ## add up the summaries of torture's runs, as the Markdown of docs/verification.md
+	@go run ./test/torture sum
+
 .PHONY: check
 check: check-format check-vet check-staticcheck check-generated test ## what CI runs: everything that must hold before a commit
 
@@ -93,7 +103,7 @@ lint: ## golangci-lint, pinned in tools/lint (its first build takes minutes)
 
 .PHONY: clean
 clean: ## remove what was built and the data of `make run`
-	@rm -rf bin .safeledger
+	@rm -rf bin .safeledger .torture
 
 # What a fresh machine may lack. Both say exactly what to install where they may not do it themselves.
 .PHONY: require-postgres

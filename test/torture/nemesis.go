@@ -14,10 +14,8 @@ import (
 	"github.com/safeledger/safeledger/test/torture/netfault"
 )
 
-// nemesis does to the processes, the networks and PostgreSQL what is drawn. Each of its
-// streams goes through its kinds in an order that is drawn anew each time: a run that is
-// long enough meets all of them, and a seed meets them in the same order again. When
-// exactly, no seed says: real processes have their own time.
+// nemesis does to the processes, the networks and PostgreSQL what is drawn. When exactly
+// it strikes, no seed says: real processes have their own time.
 type nemesis struct {
 	w    *world
 	pace float64 // how much of the pauses there is: 1 = as they are
@@ -25,7 +23,7 @@ type nemesis struct {
 }
 
 // deck deals kinds in an order that is drawn anew each time round. What it dealt and
-// struck nobody comes again before the rest: a point that a process did not reach, say.
+// struck nobody comes again at the end of its round: a point that no process reached, say.
 type deck struct {
 	kinds []kind
 

@@ -98,10 +98,10 @@ type replica struct {
 
 	still atomic.Bool // stopped for a while
 
-	mu     sync.Mutex
-	run    *child
-	http   string // where tills reach it, "" while it has no such listener or is down
-	admin  string
+	mu    sync.Mutex
+	run   *child
+	http  string // where tills reach it, "" while it has no such listener or is down
+	admin string
 }
 
 const (

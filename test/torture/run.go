@@ -16,9 +16,10 @@ type runCommand struct {
 	Decisions  int64         `default:"4000"     help:"How many payments the tills begin. Some never reach the ledger."`
 	Seed       uint64        `default:"1"        help:"What the draws depend on."`
 	Round      int64         `default:"50000"    help:"How many of them in one round: each has a database, a book and a verdict of its own, which bounds the disk."`
-	Tills      int           `default:"64"       help:"How many tills at once."`
+	Tills      int           `default:"96"       help:"How many tills at once."`
 	Pace       float64       `default:"1"        help:"The pauses between the faults of processes, networks and PostgreSQL: 0.5 is twice as many."`
 	Floor      time.Duration `default:"0s"       help:"The least time that a round lasts: what the faults need to come round."`
+	Ceiling    time.Duration `default:"5m"       help:"How long the last round may go on beyond that, while there are kinds that have struck too rarely."`
 	Min        int64         `default:"1"        help:"How often each kind must have struck in all, or the run is void."`
 	MinProcess int64         `default:"1"        help:"The same of kinds of processes, networks and PostgreSQL."`
 	Slack      time.Duration `default:"3s"       help:"What the machine may add to durations (I10)."`
@@ -57,7 +58,7 @@ func (c runCommand) Run(o *order) (err error) {
 	for round, left := uint64(0), c.Decisions; left > 0 && ctx.Err() == nil; round++ {
 		target := min(c.Round, left)
 		left -= target
-		r, err := c.round(ctx, folder, programs, c.Seed+round, target, count, progress)
+		r, err := c.round(ctx, folder, programs, c.Seed+round, target, left == 0, count, progress)
 		sum.add(r)
 		if err != nil {
 			return errors.Join(err, sum.write(folder))
@@ -100,7 +101,7 @@ func (c runCommand) void(count *counters) (rare []string) {
 
 // round is a life of a world: load and faults, quiescence, verdict. The evidence of one
 // that is clean goes.
-func (c runCommand) round(ctx context.Context, folder, programs string, seed uint64, target int64, count *counters, progress *progress) (result roundResult, err error) {
+func (c runCommand) round(ctx context.Context, folder, programs string, seed uint64, target int64, last bool, count *counters, progress *progress) (result roundResult, err error) {
 	dir, err := os.MkdirTemp(folder, fmt.Sprintf("round-%d-", seed))
 	if err != nil {
 		return result, err
@@ -124,7 +125,23 @@ func (c runCommand) round(ctx context.Context, folder, programs string, seed uin
 	}
 	defer func() { err = errors.Join(err, end()) }()
 
-	if err := c.torture(ctx, w, seed, target, progress); err != nil {
+	// more is whether the load must go on although what was wanted is done.
+	more := func(lasted time.Duration) bool {
+		if lasted < c.Floor || !last || lasted > c.Ceiling {
+			return lasted < c.Floor
+		}
+		if err := w.control.tally(ctx, striking); err != nil {
+			return false // the end of the round meets it again
+		}
+		so := newCounters(allKinds())
+		for _, part := range []*counters{count, striking} {
+			for name, n := range part.snapshot() {
+				so.add(name, n)
+			}
+		}
+		return len(c.void(so)) > 0
+	}
+	if err := c.torture(ctx, w, seed, target, more, progress); err != nil {
 		return result, fmt.Errorf("%w (the logs are in %s)", err, dir)
 	}
 	if err := ctx.Err(); err != nil {
@@ -149,7 +166,7 @@ func (c runCommand) round(ctx context.Context, folder, programs string, seed uin
 }
 
 // torture makes load until target payments are begun, and faults all the while.
-func (c runCommand) torture(ctx context.Context, w *world, seed uint64, target int64, progress *progress) error {
+func (c runCommand) torture(ctx context.Context, w *world, seed uint64, target int64, more func(lasted time.Duration) bool, progress *progress) error {
 	loading, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	l := &load{w: w, fail: fail}
@@ -161,7 +178,7 @@ func (c runCommand) torture(ctx context.Context, w *world, seed uint64, target i
 	}
 	watching, stopWatching := context.WithCancel(loading)
 	var beside sync.WaitGroup
-	beside.Go(func() { w.operate(watching, l) })
+	beside.Go(func() { w.operate(watching) })
 	beside.Go(func() { progress.watch(watching, l, w) })
 
 	// At first only the wallet misbehaves: time in which nothing is disturbed, so that the
@@ -173,8 +190,7 @@ func (c runCommand) torture(ctx context.Context, w *world, seed uint64, target i
 	beside.Go(func() { n.run(striking, seed) })
 
 	tills.Wait()
-	for n := c.Tills; time.Since(began) < c.Floor && loading.Err() == nil; n++ {
-		// What was wanted is done, and the faults have not come round yet: a few tills go on.
+	for n := 1; loading.Err() == nil && more(time.Since(began)); n++ {
 		l.begun.Store(l.target.Load())
 		l.target.Add(extra)
 		for i := range c.Tills {
