@@ -21,6 +21,31 @@ type kind struct {
 	group group
 	name  string
 	does  string
+	runs  runs
+}
+
+// runs are those that a kind belongs in.
+type runs uint8
+
+const (
+	allRuns   runs = iota
+	onlyLossy      // those in which a lagging standby is promoted
+	onlySafe       // all others
+)
+
+// in reports whether k belongs in a run that is lossy, or not.
+func (k kind) in(lossy bool) bool {
+	return k.runs == allRuns || (k.runs == onlyLossy) == lossy
+}
+
+// of are the kinds of a table that belong in a run.
+func of(kinds []kind, lossy bool) (some []kind) {
+	for _, k := range kinds {
+		if k.in(lossy) {
+			some = append(some, k)
+		}
+	}
+	return some
 }
 
 // counters count how often each kind has struck. A fault that was put in place and met
@@ -84,7 +109,7 @@ func (c *counters) seen() (kinds int, hits int64) {
 func allKinds() []kind {
 	var all []kind
 	for _, f := range walletFaults() {
-		all = append(all, kind{ofWallet, f.name, f.does})
+		all = append(all, f.kind())
 	}
 	all = append(all, walletControlKinds()...)
 	all = append(all, networkKinds()...)

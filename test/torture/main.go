@@ -3,8 +3,8 @@
 // README.md tells what it does.
 //
 // run.go is a run and its rounds, world.go what is started, till.go and clienttill.go
-// the load, wire.go how it is sent and noted, nemesis.go, postgres.go and walletfaults.go
-// what is done to it, quiet.go the end and the verdict, summary.go what is kept.
+// the load, wire.go how it is sent and noted, nemesis.go, postgres.go,
+// failover.go and walletfaults.go what is done to it, quiet.go the end and the verdict, summary.go what is kept.
 package main
 
 import (

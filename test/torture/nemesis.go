@@ -112,7 +112,7 @@ func (n *nemesis) run(ctx context.Context, seed uint64) {
 		between time.Duration
 		strike  func(context.Context, *rand.Rand, string) (bool, error)
 	}{
-		{postgresKinds(), 3 * time.Second, n.postgres},
+		{of(postgresKinds(), n.w.lossy), 3 * time.Second, n.postgres},
 		{ledgerNetworkKinds(), 2 * time.Second, n.network},
 		{walletNetworkKinds(), 2 * time.Second, n.network},
 		{walletControlKinds(), 4 * time.Second, n.wallet},
@@ -137,7 +137,7 @@ func workerPoints() []string {
 }
 
 func processKinds() []kind {
-	k := func(name, does string) kind { return kind{ofProcess, name, does} }
+	k := func(name, does string) kind { return kind{group: ofProcess, name: name, does: does} }
 	all := []kind{
 		k("kill", "kill -9 at a random moment"),
 		k("kill-again", "kill -9 as soon as it is back"),
@@ -282,7 +282,7 @@ func (n *nemesis) atPoint(ctx context.Context, rng *rand.Rand, r *replica, how, 
 }
 
 func ledgerNetworkKinds() []kind {
-	k := func(name, does string) kind { return kind{ofNetwork, name, does} }
+	k := func(name, does string) kind { return kind{group: ofNetwork, name: name, does: does} }
 	return []kind{
 		k("ledger-commit-answer-cut", "the answer to a COMMIT is lost, and its connection reset"),
 		k("ledger-commit-answer-late", "the answer to a COMMIT comes late, within the till's time or not"),
@@ -299,7 +299,7 @@ func ledgerNetworkKinds() []kind {
 }
 
 func walletNetworkKinds() []kind {
-	k := func(name, does string) kind { return kind{ofNetwork, name, does} }
+	k := func(name, does string) kind { return kind{group: ofNetwork, name: name, does: does} }
 	return []kind{
 		k("path-ask-late", "requests arrive late at the wallet"),
 		k("path-ask-held", "requests are kept on the way, and delivered when nobody waits for them any more"),

@@ -14,7 +14,7 @@ import (
 )
 
 func postgresKinds() []kind {
-	k := func(name, does string) kind { return kind{ofPostgres, name, does} }
+	k := func(name, does string) kind { return kind{group: ofPostgres, name: name, does: does} }
 	return []kind{
 		k("backend-kill", "kill -9 of a backend at work: crash recovery"),
 		k("immediate-stop", "SIGQUIT to the server, and a start that recovers"),
@@ -28,8 +28,13 @@ func postgresKinds() []kind {
 		k("work-locked", "the rows of follow-ups are locked"),
 		k("connections-exhausted", "all connections are taken"),
 		k("serializable", "the default isolation is serializable"),
+		k("standby-promoted", "the server is gone, and its synchronous standby takes its place"),
+		{ofPostgres, lagging, "the server is gone, and a standby that lags takes its place: what it lacks is lost", onlyLossy},
 	}
 }
+
+// lagging is the one kind after which what was acknowledged may be gone.
+const lagging = "lagging-promoted"
 
 // postgres does a kind to the server, and leaves it running.
 func (n *nemesis) postgres(ctx context.Context, rng *rand.Rand, name string) (struck bool, err error) {
@@ -72,6 +77,8 @@ func (n *nemesis) postgres(ctx context.Context, rng *rand.Rand, name string) (st
 		err = n.locked(ctx, millis(100, 1800), "SELECT id FROM public.operations WHERE due_at IS NOT NULL ORDER BY due_at LIMIT 200 FOR UPDATE SKIP LOCKED")
 	case "connections-exhausted":
 		err = n.exhausted(ctx, millis(300, 1500))
+	case "standby-promoted", lagging:
+		err = n.promote(ctx, rng, name == lagging)
 	case "serializable":
 		err = n.serializable(ctx, millis(1000, 3000))
 	}
@@ -96,7 +103,7 @@ func (n *nemesis) restartPostgres(ctx context.Context, s syscall.Signal) error {
 	case <-time.After(startPatience):
 		return fmt.Errorf("PostgreSQL did not end within %v of %v", startPatience, s)
 	}
-	return w.startPostgres(context.WithoutCancel(ctx))
+	return w.startPostgres(context.WithoutCancel(ctx), w.postgres.server.Dir())
 }
 
 // serving waits until the server takes connections again.

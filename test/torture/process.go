@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -136,12 +137,13 @@ func (r *replica) start(ctx context.Context, role, crashAt string) error {
 }
 
 func (r *replica) awaitReady(ctx context.Context, p *child, begin int64) error {
+	ready := false
 	for end := time.Now().Add(startPatience); ; {
 		text, err := tail(r.log, begin)
 		if err != nil {
 			return err
 		}
-		ready := false
+		begin += int64(len(text))
 		for line := range bytes.Lines(text) {
 			var said struct {
 				Msg   string `json:"msg"`
@@ -179,23 +181,16 @@ func (r *replica) awaitReady(ctx context.Context, p *child, begin int64) error {
 	}
 }
 
+// tail reads the whole lines of a file from begin on, some of them if they are many.
 func tail(path string, begin int64) ([]byte, error) {
-	file, err := os.Open(path)
+	file, err := os.Open(path) //nolint:gosec // a log of our own
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = file.Close() }()
-	info, err := file.Stat()
-	if err != nil {
-		return nil, err
-	}
-	const most = 256 << 10 // a start says little; what comes after it is not read again and again
-	text := make([]byte, min(info.Size()-begin, most))
-	n, err := file.ReadAt(text, begin)
-	if n == len(text) {
-		err = nil
-	}
-	return text[:n], err
+	const most = 1 << 20
+	text, err := io.ReadAll(io.NewSectionReader(file, begin, most))
+	return text[:bytes.LastIndexByte(text, '\n')+1], err
 }
 
 // process is what runs now, nil before the first start.

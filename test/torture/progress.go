@@ -30,13 +30,16 @@ func newProgress(out *os.File, target int64, count *counters) *progress {
 
 // watch tells of a round while it lasts.
 func (p *progress) watch(ctx context.Context, l *load, w *world) {
-	for pause(ctx, 500*time.Millisecond) {
+	for i := 0; pause(ctx, 500*time.Millisecond); i++ {
+		if i%10 == 0 {
+			_ = w.control.tally(ctx, w.count) // it is tried again, and at the end it must succeed
+		}
 		now := p.done + min(l.begun.Load(), l.target.Load())
 		rate := float64(now) / time.Since(p.began).Seconds()
-		left := time.Duration(float64(p.target-now)/max(rate, 1)) * time.Second
+		left := time.Duration(float64(max(p.target-now, 0))/max(rate, 1)) * time.Second
 		kinds, hits := w.count.seen()
-		p.say(fmt.Sprintf("%d of %d decisions, %.0f/s, %d calls, %d follow-ups; %d faults of %d of %d kinds (without the wallet's); %v left",
-			now, p.target, rate, l.asked.Load(), l.after.Load(), hits, kinds, len(w.count.kinds)-len(walletFaults()), left.Round(time.Second)))
+		p.say(fmt.Sprintf("%d of %d decisions, %.0f/s, %d calls, %d follow-ups; %d faults of %d of %d kinds; %v left",
+			now, p.target, rate, l.asked.Load(), l.after.Load(), hits, kinds, len(of(w.count.kinds, w.lossy)), left.Round(time.Second)))
 	}
 	p.done += min(l.begun.Load(), l.target.Load())
 }

@@ -164,6 +164,9 @@ func (w *world) judge(ctx context.Context, slack time.Duration, result *roundRes
 		// checker knows no slack for what that waited.
 		"-min-to-send", (minToSend - slack).String(),
 	)
+	if w.lossy {
+		cmd.Args = append(cmd.Args, "-lossy")
+	}
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = out, &said
 	err = cmd.Run()

@@ -24,6 +24,7 @@ type runCommand struct {
 	MinProcess int64         `default:"1"        help:"The same of kinds of processes, networks and PostgreSQL."`
 	Slack      time.Duration `default:"3s"       help:"What the machine may add to durations (I10)."`
 	Folder     string        `default:".torture" help:"Where summaries and evidence go."`
+	Lossy      bool          `help:"Promote lagging standbys as well: what they lack is lost, and counted apart."`
 	Keep       bool          `help:"Keep the evidence of rounds that are clean, too."`
 }
 
@@ -86,7 +87,7 @@ func (c runCommand) Run(o *order) (err error) {
 // void are the kinds that struck too rarely.
 func (c runCommand) void(count *counters) (rare []string) {
 	hits := count.snapshot()
-	for _, k := range count.kinds {
+	for _, k := range of(count.kinds, c.Lossy) {
 		least := c.Min
 		if k.group == ofProcess || k.group == ofPostgres || k.group == ofNetwork {
 			least = c.MinProcess
@@ -111,7 +112,7 @@ func (c runCommand) round(ctx context.Context, folder, programs string, seed uin
 	}
 	result = roundResult{Seed: seed, dir: dir}
 	striking := newCounters(allKinds()) // the wallet counts anew in each round
-	w, err := newWorld(ctx, dir, programs, seed, striking)
+	w, err := newWorld(ctx, dir, programs, seed, c.Lossy, striking)
 	if err != nil {
 		return result, fmt.Errorf("start: %w (the logs are in %s)", err, dir)
 	}

@@ -24,9 +24,9 @@ type roundResult struct {
 	Broken     map[string]int64 `json:"broken"`
 	Violations int64            `json:"violations"`
 	Counts     struct {
-		Payments, FollowUps, Calls, Parked, UndoneDeclines int64
-		States, Ends                                       map[string]int64
-		Statuses                                           map[string]int64
+		Payments, FollowUps, Calls, Parked, UndoneDeclines, LostKeys int64
+		States, Ends                                                 map[string]int64
+		Statuses                                                     map[string]int64
 	} `json:"counts"`
 
 	dir     string
@@ -47,6 +47,8 @@ type summary struct {
 	FollowUps  int64            `json:"followUps"`
 	Calls      int64            `json:"calls"`
 	Parked     int64            `json:"parked"`
+	Lossy      bool             `json:"lossy"`
+	LostKeys   int64            `json:"lostKeys"`
 	Violations int64            `json:"violations"`
 	Broken     map[string]int64 `json:"broken"`
 	Checked    map[string]int64 `json:"checked"`
@@ -59,7 +61,7 @@ type summary struct {
 
 func newSummary(ctx context.Context, root string, c runCommand, began time.Time) *summary {
 	return &summary{
-		Began: began.UTC().Truncate(time.Second), Seed: c.Seed, Commit: commit(ctx, root), CPU: processor(), Cores: runtime.NumCPU(), Go: runtime.Version(),
+		Began: began.UTC().Truncate(time.Second), Seed: c.Seed, Commit: commit(ctx, root), CPU: processor(), Cores: runtime.NumCPU(), Go: runtime.Version(), Lossy: c.Lossy,
 		Broken: map[string]int64{}, Checked: map[string]int64{},
 	}
 }
@@ -94,6 +96,7 @@ func (s *summary) add(r roundResult) {
 	s.FollowUps += r.Counts.FollowUps
 	s.Calls += r.Counts.Calls
 	s.Parked += r.Counts.Parked
+	s.LostKeys += r.Counts.LostKeys
 	s.Violations += r.Violations
 	addAll(s.Broken, r.Broken)
 	addAll(s.Checked, r.Checked)
@@ -128,7 +131,7 @@ func (s *summary) tell(out io.Writer) {
 		}
 	}
 	var last group
-	for _, k := range allKinds() {
+	for _, k := range of(allKinds(), s.Lossy) {
 		if k.group != last {
 			fmt.Fprintf(&b, "\nfaults of %s\n", k.group)
 			last = k.group
@@ -137,7 +140,7 @@ func (s *summary) tell(out io.Writer) {
 	}
 	fmt.Fprintf(&b, "\nseed %d (the draws can be repeated, the timing of real processes cannot), %d rounds, %v on %d × %s\n",
 		s.Seed, s.Rounds, time.Duration(s.Seconds*float64(time.Second)).Round(time.Second), s.Cores, s.CPU)
-	fmt.Fprintf(&b, "%d payments, %d follow-ups, %d calls of tills, %d violations\n", s.Decisions, s.FollowUps, s.Calls, s.Violations)
+	fmt.Fprintf(&b, "%d payments, %d follow-ups, %d calls of tills, %d keys lost by lagging standbys, %d violations\n", s.Decisions, s.FollowUps, s.Calls, s.LostKeys, s.Violations)
 	_, _ = io.WriteString(out, b.String()) // nothing is left to be told to
 }
 
@@ -176,10 +179,14 @@ func markdown(all []summary) string {
 	var b strings.Builder
 	hits, broken := map[string]int64{}, map[string]int64{}
 	var total summary
-	b.WriteString("| began | commit | seed | rounds | decisions | follow-ups | calls of tills | took | violations |\n|---|---|---|---|---|---|---|---|---|\n")
+	b.WriteString("| began | commit | seed | rounds | decisions | follow-ups | calls of tills | keys lost by lagging standbys | took | violations |\n|---|---|---|---|---|---|---|---|---|---|\n")
 	row := func(began, commit, seed string, s summary) {
-		fmt.Fprintf(&b, "| %s | %s | %s | %d | %s | %s | %s | %v | %d |\n", began, commit, seed, s.Rounds,
-			thousands(s.Decisions), thousands(s.FollowUps), thousands(s.Calls), time.Duration(s.Seconds*float64(time.Second)).Round(time.Second), s.Violations)
+		lost := "none promoted"
+		if s.Lossy {
+			lost = thousands(s.LostKeys)
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | %d | %s | %s | %s | %s | %v | %d |\n", began, commit, seed, s.Rounds,
+			thousands(s.Decisions), thousands(s.FollowUps), thousands(s.Calls), lost, time.Duration(s.Seconds*float64(time.Second)).Round(time.Second), s.Violations)
 	}
 	for _, s := range all {
 		row(s.Began.Format("2006-01-02 15:04 MST"), "`"+s.Commit+"`", strconv.FormatUint(s.Seed, 10), s)
@@ -189,6 +196,8 @@ func markdown(all []summary) string {
 		total.Calls += s.Calls
 		total.Seconds += s.Seconds
 		total.Violations += s.Violations
+		total.Lossy = total.Lossy || s.Lossy
+		total.LostKeys += s.LostKeys
 		addAll(hits, s.Hits)
 		addAll(broken, s.Broken)
 	}

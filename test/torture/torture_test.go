@@ -110,8 +110,8 @@ func TestTheSumOfRunsHasTheirViolations(t *testing.T) {
 		{Began: began, Seed: 1, Commit: "aaa", Rounds: 2, Decisions: 2500, FollowUps: 10, Hits: map[string]int64{"kill": 4}},
 	})
 	for _, want := range []string{
-		"| 2026-11-30 02:00 UTC | `aaa` | 1 | 2 | 2,500 | 10 | 0 | 0s | 0 |\n| 2026-11-30 03:00 UTC | `bbb`",
-		"| all |  |  | 3 | 3,500 | 10 | 0 | 0s | 1 |", "| process | `kill` | 7 |", "I5 net was broken 1 times",
+		"| 2026-11-30 02:00 UTC | `aaa` | 1 | 2 | 2,500 | 10 | 0 | none promoted | 0s | 0 |\n| 2026-11-30 03:00 UTC | `bbb`",
+		"| all |  |  | 3 | 3,500 | 10 | 0 | none promoted | 0s | 1 |", "| process | `kill` | 7 |", "I5 net was broken 1 times",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is not in\n%s", want, text)

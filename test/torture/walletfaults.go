@@ -67,13 +67,23 @@ type walletFault struct {
 	besides rule
 	// anywhere: it is about connections and has no account.
 	anywhere bool
+	runs     runs
 }
+
+func (f walletFault) kind() kind { return kind{ofWallet, f.name, f.does, f.runs} }
 
 func (f walletFault) account() string { return "fault-" + f.name }
 
 // often is how often a request with an account for faults is struck: nearly always, but
 // so that what the queue owes can be done before it is parked.
 const often = 0.7
+
+// The account of the wallet that says no to credits, and so to reversals of debits: they
+// are parked.
+const (
+	rejectsLate    = "rejects-late"
+	refusesCredits = "fault-" + rejectsLate
+)
 
 // walletFaults is the table of what the wallet does. Nothing in it takes longer than
 // the settle window of the run: beyond it, not found counts as proof, by contract.
@@ -86,7 +96,7 @@ func walletFaults() []walletFault {
 	cut := func(at, how string) ruleFault { return ruleFault{Cut: &ruleCut{at, how}} }
 
 	add("rejects", "the wallet says no", decision, ruleFault{Apply: "REFUSE", Code: "LIMIT_EXCEEDED"})
-	add("rejects-late", "the wallet says no to work of the queue", "credit", ruleFault{Apply: "REFUSE", Code: "ACCOUNT_CLOSED"})
+	add(rejectsLate, "the wallet says no to work of the queue", "credit", ruleFault{Apply: "REFUSE", Code: "ACCOUNT_CLOSED"})
 	add("slow-before", "half a second before it applies", mutation, ruleFault{DelayBefore: "500ms"})
 	add("slow-799", "applied, answered after 799 ms", mutation, ruleFault{DelayAfter: "799ms"})
 	add("slow-801", "applied, answered after 801 ms", mutation, ruleFault{DelayAfter: "801ms"})
@@ -117,6 +127,8 @@ func walletFaults() []walletFault {
 	add("pending", "202, applied 2 s later", decision, ruleFault{Apply: "PENDING", After: "2s"})
 	add("pending-rejected", "202, rejected 2 s later", decision, ruleFault{Apply: "PENDING", After: "2s", Code: "LIMIT_EXCEEDED"})
 	add("forgets", "its memory of references and keys is gone; a decision must not need it", decision, ruleFault{ForgetDedupe: true})
+	// What the ledger has lost is asked for again, and then the wallet's memory is all there is.
+	all[len(all)-1].runs = onlySafe
 
 	status := func(code int, apply, body string) {
 		name, does := fmt.Sprintf("status-%d", code), "answers with that status"
@@ -176,9 +188,9 @@ func walletFaults() []walletFault {
 
 func walletControlKinds() []kind {
 	return []kind{
-		{ofWallet, "closes-idle", "kept connections are closed under those who are about to use them"},
-		{ofWallet, "refuses", "nobody listens for a while"},
-		{ofWallet, "wallet-stopped", "the wallet's process stands still with requests in its sockets"},
+		{group: ofWallet, name: "closes-idle", does: "kept connections are closed under those who are about to use them"},
+		{group: ofWallet, name: "refuses", does: "nobody listens for a while"},
+		{group: ofWallet, name: "wallet-stopped", does: "the wallet's process stands still with requests in its sockets"},
 	}
 }
 
@@ -239,10 +251,10 @@ func (c *control) once(ctx context.Context, method, path string, text []byte, in
 
 // rules puts the table in force: what strikes connections last, because control would
 // not come through to add the rest.
-func (c *control) rules(ctx context.Context) error {
+func (c *control) rules(ctx context.Context, lossy bool) error {
 	for _, connections := range []bool{false, true} {
 		for _, f := range walletFaults() {
-			if f.anywhere != connections {
+			if f.anywhere != connections || !f.kind().in(lossy) {
 				continue
 			}
 			if f.besides.Match.Account != "" {

@@ -64,13 +64,14 @@ func operator() caller { return caller{"op-anna", "token-of-op-anna"} }
 type world struct {
 	dir      string // of this round's evidence
 	programs string
+	lossy    bool // a lagging standby may be promoted
 	log      *history.Log
 	count    *counters
 
 	postgres struct {
-		sync.Mutex // whoever restarts it
-		dir        string
+		sync.Mutex // whoever replaces it
 		server     *devstack.Postgres
+		made       int // standbys so far
 	}
 	wallet   *child
 	control  *control
@@ -97,8 +98,8 @@ func build(ctx context.Context, root, into string) error {
 }
 
 // newWorld starts everything in dir. seed is what the wallet's draws depend on.
-func newWorld(ctx context.Context, dir, programs string, seed uint64, count *counters) (_ *world, err error) {
-	w := &world{dir: dir, programs: programs, count: count}
+func newWorld(ctx context.Context, dir, programs string, seed uint64, lossy bool, count *counters) (_ *world, err error) {
+	w := &world{dir: dir, programs: programs, lossy: lossy, count: count}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, w.close(context.WithoutCancel(ctx)))
@@ -107,8 +108,7 @@ func newWorld(ctx context.Context, dir, programs string, seed uint64, count *cou
 	if w.log, err = history.Open(filepath.Join(dir, "tills.jsonl"), filepath.Base(dir), "test/torture"); err != nil {
 		return nil, err
 	}
-	w.postgres.dir = filepath.Join(dir, "postgres")
-	if err := w.startPostgres(ctx); err != nil {
+	if err := w.startPostgres(ctx, filepath.Join(dir, "postgres")); err != nil {
 		return nil, err
 	}
 	migrate := exec.CommandContext(ctx, w.program("safeledger"), "migrate") //nolint:gosec // our own program
@@ -122,18 +122,21 @@ func newWorld(ctx context.Context, dir, programs string, seed uint64, count *cou
 	return w, w.startReplicas(ctx)
 }
 
-func (w *world) startPostgres(ctx context.Context) (err error) {
-	w.postgres.server, err = devstack.StartPostgres(ctx, devstack.Options{Dir: w.postgres.dir, Settings: map[string]string{
-		"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on", "max_connections": "90", "shared_buffers": "256MB",
-		"max_wal_size": "1GB", "log_min_messages": "fatal", "restart_after_crash": "on", "deadlock_timeout": "200ms",
-	}})
-	if err != nil {
-		return err
+// startPostgres starts the server, again or for the first time.
+func (w *world) startPostgres(ctx context.Context, dir string) error {
+	server, err := startServer(ctx, dir)
+	if err == nil {
+		w.serve(server)
 	}
+	return err
+}
+
+// serve makes a server the one that everybody is led to.
+func (w *world) serve(server *devstack.Postgres) {
+	w.postgres.server = server
 	for _, p := range w.toLedger {
 		p.Target(w.ledgerAddress())
 	}
-	return nil
 }
 
 // ledgerURL leads to the database without a proxy in between.
@@ -176,7 +179,7 @@ func (w *world) startWallet(ctx context.Context, seed uint64) error {
 		return fmt.Errorf("the wallet said %q", line)
 	}
 	w.control = newControl(base)
-	return w.control.rules(ctx)
+	return w.control.rules(ctx, w.lossy)
 }
 
 func (w *world) book() string { return filepath.Join(w.dir, "book.jsonl") }
