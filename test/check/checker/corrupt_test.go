@@ -438,7 +438,7 @@ func TestEachBrokenPromiseIsFound(t *testing.T) {
 		}},
 		{sendTime, "sent when the budget was spent", approved, nil, func(r corrupted) {
 			p := r.payment("key-approved")
-			p.CreatedAt = r.call(p.ID, "debit").At.Add(-2400 * time.Millisecond)
+			p.CreatedAt = r.call(p.ID, "debit").At.Add(-7900 * time.Millisecond)
 		}},
 
 		{neverSeen, "not sent, and the wallet has seen it", approved, nil, func(r corrupted) {
