@@ -8,6 +8,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -44,6 +45,7 @@ func main() {
 type arguments struct {
 	database               string
 	books, tills, response paths
+	totals                 string
 	options                checker.Options
 	require                bool
 	histories              int
@@ -77,6 +79,7 @@ func parse(args []string, stderr io.Writer) (a arguments, err error) {
 	set.Var(&a.books, "book", "the wallet simulator's book: a `FILE` or pattern, may be repeated")
 	set.Var(&a.tills, "till", "a till log (history): a `FILE` or pattern, may be repeated")
 	set.Var(&a.response, "responses", "a process' log: a `FILE` or pattern, may be repeated; at LOG_LEVEL=debug it tells of single requests")
+	set.StringVar(&a.totals, "totals", "", "what the wallet answers to GET /control/totals after the run: a `FILE`")
 	set.DurationVar(&o.ServerBudget, "server-budget", o.ServerBudget, "BUDGET_SERVER of the run")
 	set.DurationVar(&o.NetworkReserve, "network-reserve", o.NetworkReserve, "BUDGET_NETWORK_RESERVE of the run")
 	set.DurationVar(&o.DecisionCall, "decision-call", o.DecisionCall, "BUDGET_DECISION_CALL of the run")
@@ -135,6 +138,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 }
 
 func check(ctx context.Context, a arguments, stderr io.Writer) (*checker.Report, error) {
+	counted, err := readTotals(a.totals)
+	if err != nil {
+		return nil, err
+	}
 	ledger, err := checker.OpenPostgres(ctx, a.database)
 	if err != nil {
 		return nil, err
@@ -150,5 +157,21 @@ func check(ctx context.Context, a arguments, stderr io.Writer) (*checker.Report,
 		Tills:     checker.TillFiles(p.read, a.tills...),
 		Book:      checker.BookFiles(p.read, a.books...),
 		Responses: checker.ResponseFiles(p.read, a.response...),
+		Totals:    counted,
 	}, a.options, p.phase)
+}
+
+// readTotals reads the wallet's own count, nil where none was given.
+func readTotals(path string) (counted map[string]checker.Totals, err error) {
+	if path == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(text, &counted); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return counted, nil
 }

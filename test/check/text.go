@@ -84,7 +84,7 @@ func tellCounts(b *strings.Builder, r *checker.Report) {
 	row("answers", count(r.Answers), each(r.Statuses))
 	row("wallet's book", count(r.BookLines), "requests that a fault struck: "+each(r.Faults))
 	row("recorded calls", count(r.WalletCalls), fmt.Sprintf("attempts at jobs: %s counted, %s on the wire, %s of them retries", count(r.Attempts), count(r.Arrivals), count(r.Retries)))
-	row("lines of processes", count(r.ResponseLines), "no JSON: " + count(r.Noise))
+	row("lines of processes", count(r.ResponseLines), "no JSON: "+count(r.Noise))
 	row("disturbances", count(r.Disturbances), "")
 	row("keys put in order", count(r.Registers), fmt.Sprintf("%s had calls at the same time", count(r.Concurrent)))
 	row("declines undone", count(r.UndoneDeclines), fmt.Sprintf("the longest took %v", r.Undoing.Round(time.Millisecond)))

@@ -160,7 +160,7 @@ func (t target) contract(a history.Answer, b body) string {
 	return "the contract has no such answer to this call"
 }
 
-// mayRetryAfter says how an answer stands to Retry-After: whether it must have it.
+// mustRetryAfter reports whether an answer must have Retry-After; all others must not.
 func mustRetryAfter(a history.Answer, b body) bool {
 	switch a.Status {
 	case 404, 409:
@@ -209,12 +209,10 @@ func (t target) means(a history.Answer, b body) outcome {
 		return toldFree
 	case reading && a.Status >= 500:
 		return readFailed
-	case a.Status >= 500 && a.Status != 501:
-		return unknown
-	case a.Status < 200 || a.Status >= 500 || a.Status < 400:
-		return unknown
+	case a.Status >= 400 && a.Status < 500, b.Code == "HOLDS_UNSUPPORTED":
+		return noClaim
 	}
-	return noClaim
+	return unknown
 }
 
 // refusedByState reports whether a follow-up was refused with the ledger in view, which

@@ -5,8 +5,8 @@ import (
 	"maps"
 )
 
-// bank is the wallet's money, added up again from the lines of its book: neither its
-// sums nor its balances are taken from it.
+// bank is the wallet's money, added up again from the lines of its book, by what each
+// operation must move and not by what the wallet says that it has moved.
 type bank struct {
 	accounts map[string]map[string]*balance // by account and currency
 	holds    map[string]heldMoney           // the active ones, by the wallet's id
@@ -103,17 +103,34 @@ func (b *bank) move(e *BookEffect) (free, held int64, known bool) {
 	return 0, 0, true
 }
 
-// sums says where the money does not add up in the end.
-func (b *bank) sums() (wrong []string) {
-	there := map[string]int64{}
+// Totals is all the money of one currency as the wallet itself has counted it
+// (`GET /control/totals`), in minor units.
+type Totals struct {
+	Opened    int64 `json:"opened"`    // what was ever given to accounts
+	Balances  int64 `json:"balances"`  // what is on them
+	Held      int64 `json:"held"`      // what is held of it
+	NetDebits int64 `json:"netDebits"` // debits and captures, less credits
+}
+
+// differs says where the wallet's own totals are not what its book adds up to, or do not
+// add up by themselves.
+func (b *bank) differs(counted map[string]Totals) (wrong []string) {
+	want := map[string]Totals{}
+	for currency, opened := range b.opened {
+		want[currency] = Totals{Opened: opened, NetDebits: b.taken[currency]}
+	}
 	for _, account := range b.accounts {
 		for currency, now := range account {
-			there[currency] += now.free + now.held
+			t := want[currency]
+			t.Balances += now.free
+			t.Held += now.held
+			want[currency] = t
 		}
 	}
-	for currency, opened := range b.opened {
-		if got := there[currency] + b.taken[currency]; got != opened {
-			wrong = append(wrong, fmt.Sprintf("%d %s were given to accounts; they have %d, and %d were taken", opened, currency, there[currency], b.taken[currency]))
+	for currency, t := range want {
+		got := counted[currency]
+		if got != t || got.Opened != got.Balances+got.Held+got.NetDebits {
+			wrong = append(wrong, fmt.Sprintf("the wallet has counted %+v %s, its book adds up to %+v", got, currency, t))
 		}
 	}
 	return wrong

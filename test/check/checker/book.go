@@ -20,23 +20,24 @@ func (w *world) readBook(ctx context.Context, l Lines[BookLine]) error {
 	if err := l.each(ctx, r.add); err != nil {
 		return fmt.Errorf("the wallet's book: %w", err)
 	}
-	r.settle()
 	return nil
 }
 
-// settle ends the accounts of one wallet: a wallet that is started again has none.
-func (r *bookReader) settle() {
-	r.checked(conserved)
-	for _, wrong := range r.bank.sums() {
-		r.violate(conserved, nil, "%s", wrong)
+// judgeTotals holds the wallet's own accounts to its book.
+func (w *world) judgeTotals(counted map[string]Totals) {
+	if counted == nil {
+		return
+	}
+	w.checked(totals)
+	for _, wrong := range w.bank.differs(counted) {
+		w.violate(totals, nil, "%s", wrong)
 	}
 }
 
 func (r *bookReader) add(p place, l *BookLine) error {
 	switch {
 	case l.Seq == 1 && r.seq > 0:
-		r.settle()
-		before := r.bank.takenInAll()
+		before := r.bank.takenInAll() // a wallet that is started again has forgotten its accounts
 		r.bank = newBank()
 		r.bank.before = before
 	case l.Seq != r.seq+1:

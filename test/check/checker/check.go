@@ -28,7 +28,7 @@ func Check(ctx context.Context, in Input, opts Options, progress Progress) (*Rep
 		{"reading the tills' log", func() error { return w.readTills(ctx, in.Tills) }},
 		{"reading the wallet's book", func() error { return w.readBook(ctx, in.Book) }},
 		{"reading the responses", func() error { return w.readResponses(ctx, in.Responses) }},
-		{"judging", func() error { return w.judge(ctx) }},
+		{"judging", func() error { return w.judge(ctx, in.Totals) }},
 		{"telling the histories", func() error { return w.tellHistories(in) }},
 	} {
 		progress(part.phase)
@@ -41,7 +41,7 @@ func Check(ctx context.Context, in Input, opts Options, progress Progress) (*Rep
 }
 
 // judge looks at everything, now that all of it is known.
-func (w *world) judge(ctx context.Context) error {
+func (w *world) judge(ctx context.Context, counted map[string]Totals) error {
 	for _, x := range w.byWire {
 		w.judgeWire(x)
 	}
@@ -60,6 +60,7 @@ func (w *world) judge(ctx context.Context) error {
 	}
 	w.judgeTraces()
 	w.judgeBudget()
+	w.judgeTotals(counted)
 	w.judgeSum()
 	if w.lossy {
 		w.countLost()

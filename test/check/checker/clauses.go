@@ -81,7 +81,8 @@ var ( //nolint:gochecknoglobals // a table
 	effected      = clause(13, "effect", "the wallet did for a job what the job's end says")
 	owed          = lossClause(13, "owed", "every open question about money has a job, and nothing else has a reversal")
 	finalEnd      = lossClause(13, "final", "an end that a till was told stays")
-	conserved     = walletClause(14, "sum", "the lines of the book move what their operations say, no account is overdrawn, and the sums agree")
+	conserved     = walletClause(14, "lines", "the lines of the book move what their operations say, and no account is overdrawn")
+	totals        = walletClause(14, "sum", "the wallet's balances and what it has taken are what was given to its accounts, and what its book adds up to")
 	agreed        = clause(14, "ledger", "the ledger and the wallet agree on what was taken in all")
 	linear        = lossClause(15, "register", "there is an order of the calls in which each answer is what the register held")
 )
@@ -106,6 +107,6 @@ func Clauses() []*Clause {
 		known, agrees, askedFor, decidedAtLast, inTime, handlerCount, noRow, noWallet, retryAfter,
 		oneMutation, oneLookup, answerTime, callTime, sendTime, neverSeen, noProof,
 		oneKey, derived, recorded, retryBudget, ended, kept, effected, owed, finalEnd,
-		conserved, agreed, linear,
+		conserved, totals, agreed, linear,
 	}
 }

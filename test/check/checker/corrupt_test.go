@@ -223,6 +223,11 @@ func TestEachBrokenPromiseIsFound(t *testing.T) {
 		{asAsked, "a repetition is called another request", approved, nil, func(r corrupted) {
 			r.answer("key-approved", 1).Answer = problem(422, "IDEMPOTENCY_KEY_REUSED")
 		}},
+		{once, "a follow-up has two rows", "credit key-payout of store-17", nil, func(r corrupted) {
+			o := *r.operation("key-payout")
+			o.ID, o.OutboundKey = uuid.New(), uuid.New()
+			r.operations = append(r.operations, o)
+		}},
 		{firstAnswer, "a replay is not marked", approved, nil, func(r corrupted) { r.answer("key-approved", 1).Replayed = "" }},
 		{cancelTold, "told as cancelled, and no till has cancelled it", approved, nil, func(r corrupted) {
 			r.answer("key-approved", 1).Answer = problem(409, "PAYMENT_CANCELLED")
@@ -340,6 +345,15 @@ func TestEachBrokenPromiseIsFound(t *testing.T) {
 			r.change(r.line(arrived, r.reversal("key-late").OutboundKey, 0), func(l *BookLine) { l.Amount++ })
 		}},
 		{askedFor, "no till has asked for it", "debit (of a key that no till has named) of store-17", nil, func(r corrupted) { r.forget("key-lost") }},
+		{askedFor, "no till has cancelled a key that was never seen", "debit key-never-seen of store-17", nil, func(r corrupted) {
+			call := r.sent("key-never-seen", 0).Call
+			r.tills = slices.DeleteFunc(r.tills, func(l history.Line) bool {
+				return l.Call == call && (l.Event == history.Sent || l.Event == history.Answered)
+			})
+		}},
+		{askedFor, "another follow-up is stored than any till has sent", "credit key-payout of store-17", nil, func(r corrupted) {
+			r.operation("key-payout").Fingerprint = make([]byte, 33)
+		}},
 		{askedFor, "another request is stored than any till has sent", approved, nil, func(r corrupted) { r.payment("key-approved").Fingerprint = make([]byte, 33) }},
 
 		{decidedAtLast, "still in flight", "debit key-hang of store-17", nil, func(r corrupted) {
@@ -424,7 +438,7 @@ func TestEachBrokenPromiseIsFound(t *testing.T) {
 		}},
 		{sendTime, "sent when the budget was spent", approved, nil, func(r corrupted) {
 			p := r.payment("key-approved")
-			p.CreatedAt = r.call(p.ID, "debit").At.Add(-2400 * time.Millisecond)
+			p.CreatedAt = r.call(p.ID, "debit").At.Add(-7900 * time.Millisecond)
 		}},
 
 		{neverSeen, "not sent, and the wallet has seen it", approved, nil, func(r corrupted) {
@@ -446,6 +460,13 @@ func TestEachBrokenPromiseIsFound(t *testing.T) {
 			r.change(r.arrival(r.operation("key-refund").OutboundKey, 1), func(l *BookLine) { l.Key = uuid.NewString() })
 		}},
 		{derived, "a reference that is drawn", "debit key-no-time of store-17", nil, func(r corrupted) { r.payment("key-no-time").Reference = uuid.New() }},
+		{derived, "a follow-up by a key that is drawn", "credit key-payout of store-17", nil, func(r corrupted) { r.operation("key-payout").OutboundKey = uuid.New() }},
+		{derived, "two payments with one reference", "debit key-no-time of store-17", []string{approved}, func(r corrupted) {
+			r.payment("key-no-time").Reference = r.payment("key-approved").Reference
+		}},
+		{derived, "a reversal of what is another's", "debit key-hang of store-17", []string{approved}, func(r corrupted) {
+			r.reversal("key-hang").Reverses = r.payment("key-approved").Reference
+		}},
 		{derived, "a reversal by a key that is drawn", "debit key-hang of store-17", nil, func(r corrupted) { r.reversal("key-hang").OutboundKey = uuid.New() }},
 		{derived, "two follow-ups with one outbound key", refund, []string{"debit key-to-refund of store-17", "debit key-hang of store-17"}, func(r corrupted) {
 			r.reversal("key-hang").OutboundKey = r.operation("key-refund").OutboundKey
@@ -477,6 +498,7 @@ func TestEachBrokenPromiseIsFound(t *testing.T) {
 		{effected, "succeeded, and the wallet has done nothing", "credit key-payout of store-17", nil, func(r corrupted) {
 			r.dropLine(applied, r.operation("key-payout").OutboundKey)
 		}},
+		{effected, "succeeded by another id than the wallet's", "credit key-payout of store-17", nil, func(r corrupted) { r.operation("key-payout").WalletID += "0" }},
 		{effected, "the wallet has done it twice", "credit key-payout of store-17", nil, func(r corrupted) {
 			r.copyLine(r.line(applied, r.operation("key-payout").OutboundKey, 0), func(*BookLine) {})
 		}},
@@ -524,6 +546,17 @@ func TestEachBrokenPromiseIsFound(t *testing.T) {
 		}},
 		{conserved, "a hold is captured twice", "", []string{"hold key-held of store-17", "capture key-capture of store-17"}, func(r corrupted) {
 			r.copyLine(r.line(applied, r.operation("key-capture").OutboundKey, 0), func(*BookLine) {})
+		}},
+		{totals, "the wallet has other balances than its book", "", nil, func(r corrupted) {
+			counted := r.totals["EUR"]
+			counted.Balances--
+			counted.NetDebits++
+			r.totals["EUR"] = counted
+		}},
+		{totals, "the wallet has lost money", "", nil, func(r corrupted) {
+			counted := r.totals["EUR"]
+			counted.Held--
+			r.totals["EUR"] = counted
 		}},
 		{agreed, "the wallet has taken more than the ledger knows", "", []string{"credit key-payout of store-17"}, func(r corrupted) {
 			r.operation("key-payout").Amount = 4

@@ -15,6 +15,8 @@ type Input struct {
 	Ledger    Ledger
 	Tills     Lines[history.Line]
 	Responses Lines[ResponseLine]
+	// Totals are the wallet's own, by currency; nil where they were not taken.
+	Totals map[string]Totals
 }
 
 // BookLine is a line of the wallet simulator's book, as far as it is judged by.

@@ -180,7 +180,8 @@ func (w *world) judgeLimits(s *subject, calls []walletCall, limit func(*walletCa
 }
 
 // judgeSending holds the one send to the budget: it may not begin with less than the
-// minimum left. The claim came after the request's arrival, so what is left is less.
+// minimum left. The claim came after the request's arrival, so what is left is less. When
+// a call began is stored as how long ago that was, by a statement that may have waited.
 func (w *world) judgeSending(s *subject, p *payment, c *walletCall) {
 	var budget time.Duration
 	for _, q := range s.calls {
@@ -192,7 +193,7 @@ func (w *world) judgeSending(s *subject, p *payment, c *walletCall) {
 		return
 	}
 	w.checked(sendTime)
-	if late := c.at.sub(p.created); late > budget-w.opts.MinToSend+w.opts.ClockSlack {
+	if late := c.at.sub(p.created); late > budget-w.opts.MinToSend+w.opts.Slack {
 		w.violate(sendTime, s, "the wallet was asked %v after the claim, the budget was %v", late, budget)
 	}
 }

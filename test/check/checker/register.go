@@ -29,12 +29,14 @@ const (
 
 // register is the state of a key.
 type register struct {
-	stage    stage
-	approved bool
-	any      bool   // whatever the body: a tombstone
-	unheard  bool   // a cancel of which nothing was heard has come through, and nobody has seen yet what it did
-	request  int16  // the one that has claimed it
-	value    uint64 // what was written; 0 where nobody has seen it yet
+	stage     stage
+	approved  bool
+	any       bool   // whatever the body: a tombstone
+	tentative bool   // claimed by what was not heard of again: the claim may have come to nothing
+	committed bool   // claimed, and a read has seen it
+	unheard   bool   // a cancel of which nothing was heard has come through, and nobody has seen yet what it did
+	request   int16  // the one that has claimed it
+	value     uint64 // what was written; 0 where nobody has seen it yet
 }
 
 // step is what one call does to, and sees of, its register.
@@ -52,25 +54,38 @@ type deed uint8
 
 const (
 	claims         deed = iota // may claim the key, and decide it later
+	begins                     // a cancel, which keeps others off the key before it is written
 	accepts                    // may accept a follow-up, of which nothing was heard
 	mayCancel                  // may cancel it, of which nothing was heard
 	seesDecision               // an answer that tells the decision
 	seesAcceptance             // an answer that tells the acceptance
 	seesRead                   // a read that shows it
 	seesCancelled              // a cancel that was answered
-	seesClaimed                // 409 REQUEST_IN_FLIGHT, 404 PAYMENT_NOT_YET_DECIDED
+	seesClaimed                // 409 REQUEST_IN_FLIGHT, also of a claim that is not committed yet
+	seesUndecided              // 404 PAYMENT_NOT_YET_DECIDED of a read, which sees what is committed
 	seesOther                  // 422 IDEMPOTENCY_KEY_REUSED
 	seesWithdrawn              // 409 PAYMENT_CANCELLED
 	seesSomething              // 409 HOLD_ALREADY_CAPTURED of a cancel
-	seesFree                   // 404, or a refusal that leaves the key free
+	seesNothing                // 404 of a read, also of a claim that is not committed yet
+	seesFree                   // a refusal that leaves the key free
 )
+
+// mayBeTaken reports whether r is free, or claimed by what may have come to nothing.
+func (r register) mayBeTaken() bool {
+	return r.stage == free || (r.stage == claimed && r.tentative && !r.committed)
+}
 
 // apply is r after s, and whether s can happen to r.
 func (r register) apply(s step) (after register, ok bool) {
 	switch s.does {
 	case claims:
-		if r.stage == free {
-			return register{stage: claimed, request: s.request}, true
+		if r.mayBeTaken() {
+			return register{stage: claimed, request: s.request, tentative: !s.fresh}, true
+		}
+		return r, true
+	case begins:
+		if r.mayBeTaken() {
+			return register{stage: claimed, any: true, tentative: true}, true
 		}
 		return r, true
 	case accepts:
@@ -106,6 +121,10 @@ func (r register) apply(s step) (after register, ok bool) {
 		return after, ok
 	case seesClaimed:
 		return r, r.stage == claimed
+	case seesUndecided:
+		ok = r.stage == claimed && !r.any
+		r.committed = true
+		return r, ok
 	case seesOther:
 		return r, r.stage != free && !r.any && r.request != s.request
 	case seesWithdrawn:
@@ -115,6 +134,8 @@ func (r register) apply(s step) (after register, ok bool) {
 		return r, r.stage == withdrawn
 	case seesSomething:
 		return r, r.stage == claimed || r.stage == written
+	case seesNothing:
+		return r, r.stage == free || (r.stage == claimed && !r.committed)
 	case seesFree:
 		return r, r.stage == free
 	}
@@ -127,6 +148,7 @@ func (r register) write(s step, ok bool) (register, bool) {
 	case !ok:
 		return r, false
 	case r.stage == claimed:
+		ok = !r.any || s.cancels
 		r.stage, r.value, r.approved = written, s.value, s.approved
 	case r.unheard && s.cancels:
 		r.unheard, r.value = false, s.value
@@ -148,7 +170,7 @@ func (r register) cancelled() register {
 	case r.stage == free:
 		return register{stage: written, any: true, unheard: true}
 	case r.stage == claimed:
-		return register{stage: written, request: r.request, unheard: true}
+		return register{stage: written, any: r.any, request: r.request, unheard: true}
 	case r.stage == written && r.approved:
 		r.stage = withdrawn
 	}
@@ -156,7 +178,8 @@ func (r register) cancelled() register {
 }
 
 // steps are what a call is made of: one that got the key's own answer has claimed it
-// before, at a moment of its own.
+// before, at a moment of its own; and a cancel holds the key's place until its
+// transaction ends, so that others are told that it is in flight.
 func (s *subject) steps(c call) []step {
 	one := step{request: c.request, value: c.value, approved: c.approved, cancels: c.cancels, fresh: !c.replayed}
 	if c.purpose == readingOperation && s.kind.isPayment() {
@@ -171,17 +194,18 @@ func (s *subject) steps(c call) []step {
 		switch {
 		case c.purpose == cancelling && s.kind.isPayment():
 			one.does = mayCancel
+			return []step{{does: begins}, one}
 		case c.purpose != posting || c.request < 0:
 			return nil
 		case s.kind.isPayment():
-			one.does = claims
+			one.does, one.fresh = claims, false
 		default:
 			one.does = accepts
 		}
 	case toldDecision:
 		one.does = seesDecision
 		if one.fresh {
-			return []step{{does: claims, request: c.request}, one}
+			return []step{{does: claims, request: c.request, fresh: true}, one}
 		}
 	case toldAccepted:
 		one.does = seesAcceptance
@@ -189,15 +213,20 @@ func (s *subject) steps(c call) []step {
 		one.does = seesRead
 	case toldCancelled:
 		one.does = seesCancelled
-	case toldInFlight, toldUndecided:
+		return []step{{does: begins}, one}
+	case toldInFlight:
 		one.does = seesClaimed
+	case toldUndecided:
+		one.does = seesUndecided
 	case toldMismatch:
 		one.does = seesOther
 	case toldWasCancelled:
 		one.does = seesWithdrawn
 	case toldTooLate:
 		one.does = seesSomething
-	case toldNotFound, toldFree:
+	case toldNotFound:
+		one.does = seesNothing
+	case toldFree:
 		one.does = seesFree
 	case unsent, gateRefused, noClaim, readFailed:
 		return nil
@@ -272,8 +301,8 @@ func (w *world) registerModel() porcupine.Model {
 // tell says what did not fit.
 func tell(s step, r register) string {
 	seen := [...]string{
-		claims: "a claim", accepts: "an acceptance", mayCancel: "a cancel", seesDecision: "a decision", seesAcceptance: "an acceptance",
-		seesRead: "a row", seesCancelled: "a cancellation", seesClaimed: "a key in flight", seesOther: "a key of another request",
+		claims: "a claim", begins: "a cancel", accepts: "an acceptance", mayCancel: "a cancel", seesDecision: "a decision", seesAcceptance: "an acceptance",
+		seesRead: "a row", seesCancelled: "a cancellation", seesClaimed: "a key in flight", seesUndecided: "a key in flight", seesNothing: "no such key", seesOther: "a key of another request",
 		seesWithdrawn: "a cancelled approval", seesSomething: "a captured hold", seesFree: "a free key",
 	}
 	was := [...]string{free: "free", claimed: "claimed", written: "decided", withdrawn: "cancelled after its approval"}

@@ -7,8 +7,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// played is a true register, with calls that arrive at random moments, answers that are
-// lost, and a handler that may die. What it answers is right by construction.
+// played is a true register, with calls that arrive at random moments, transactions that
+// take their time or come to nothing, answers that are lost, and handlers that die. What
+// it answers is right by construction.
 type played struct {
 	stage   stage
 	tomb    bool
@@ -17,7 +18,9 @@ type played struct {
 	void    bool // cancelled before it was decided otherwise
 	value   uint64
 
-	due []happening
+	held  bool // a transaction holds the key's place, that nobody can look into
+	until int  // when it ends
+	due   []happening
 }
 
 // happening is something that is due at a moment.
@@ -49,6 +52,13 @@ func (p *played) answer(c *call, replayed bool) {
 	c.value, c.approved, c.cancels = p.value, p.yes, p.void
 }
 
+// drawn is what is left to chance about a call.
+type drawn struct {
+	to, commit, decides, recovery int
+	fate                          string
+	decision                      uint64
+}
+
 // play makes the calls of one key.
 func play(t *rapid.T) []call {
 	p := &played{}
@@ -58,34 +68,23 @@ func play(t *rapid.T) []call {
 		c := &calls[i]
 		from := rapid.IntRange(1, end).Draw(t, "sent")
 		point := from + rapid.IntRange(0, 20).Draw(t, "until it acts")
-		to := point + rapid.IntRange(0, 20).Draw(t, "until it answers")
-		c.sent, c.ended, c.direct, c.request = moment(from), moment(to), true, -1
+		d := drawn{to: point + rapid.IntRange(0, 20).Draw(t, "until it answers")}
+		d.commit = rapid.IntRange(point, d.to).Draw(t, "commits")
+		d.decides = rapid.IntRange(d.commit, d.to).Draw(t, "decides")
+		d.recovery = d.decides + rapid.IntRange(0, end).Draw(t, "recovery")
+		d.fate = rapid.SampledFrom([]string{"", "", "", "lost", "never arrived", "dies", "rolled back"}).Draw(t, "fate")
+		d.decision = rapid.SampledFrom([]uint64{yesValue, noValue}).Draw(t, "decision")
+		c.sent, c.ended, c.direct, c.request = moment(from), moment(d.to), true, -1
 		c.purpose = rapid.SampledFrom([]purpose{posting, posting, posting, cancelling, readingPayment}).Draw(t, "purpose")
 		if c.purpose == posting {
 			c.request = rapid.SampledFrom([]int16{0, 0, 0, 1}).Draw(t, "request")
 		}
-		fate := rapid.SampledFrom([]string{"", "", "", "lost", "never arrived", "dies"}).Draw(t, "fate")
-		decision := rapid.SampledFrom([]uint64{yesValue, noValue}).Draw(t, "decision")
-		decides := rapid.IntRange(point, to).Draw(t, "decides")
-		recovery := decides + rapid.IntRange(0, end).Draw(t, "recovery")
-		if fate == "never arrived" {
+		if d.fate == "never arrived" {
 			continue
 		}
-		p.later(point, func() {
-			owns := p.stage == free && c.purpose == posting
-			p.act(c)
-			switch {
-			case owns && fate == "dies":
-				p.later(recovery, func() { p.decide(timeoutValue) })
-			case owns:
-				p.later(decides, func() {
-					p.decide(decision)
-					p.answer(c, false)
-				})
-			}
-		})
-		if fate == "lost" {
-			p.later(to+1, func() { c.outcome = unknown })
+		p.later(point, func() { p.act(c, d) })
+		if d.fate == "lost" {
+			p.later(d.to+1, func() { c.outcome = unknown })
 		}
 	}
 	for len(p.due) > 0 { // what happens may bring about more
@@ -103,46 +102,73 @@ func play(t *rapid.T) []call {
 }
 
 // act is what a call does when it arrives.
-func (p *played) act(c *call) {
-	switch c.purpose {
-	case posting:
-		switch {
-		case p.stage == free:
-			p.stage, p.request = claimed, c.request // and decides later
-		case p.tomb:
-			p.answer(c, true)
-		case p.request != c.request:
-			c.outcome = toldMismatch
-		case p.stage == claimed:
-			c.outcome = toldInFlight
-		case p.stage == withdrawn:
-			c.outcome = toldWasCancelled
-		default:
-			p.answer(c, true)
+func (p *played) act(c *call, d drawn) {
+	switch {
+	case c.purpose == readingPayment:
+		p.show(c)
+	case c.purpose == posting && p.held:
+		c.outcome = toldInFlight
+	case p.held && p.until <= d.to: // a cancel waits for the place
+		p.later(p.until, func() { p.act(c, d) })
+	case p.held: // or gives up
+	case p.stage == free:
+		p.take(c, d)
+	case c.purpose == cancelling:
+		p.cancel(c)
+	case p.tomb:
+		p.answer(c, true)
+	case p.request != c.request:
+		c.outcome = toldMismatch
+	case p.stage == claimed:
+		c.outcome = toldInFlight
+	case p.stage == withdrawn:
+		c.outcome = toldWasCancelled
+	default:
+		p.answer(c, true)
+	}
+}
+
+// take takes a free key, by a transaction of its own.
+func (p *played) take(c *call, d drawn) {
+	p.held, p.until = true, d.commit
+	p.later(d.commit, func() {
+		p.held = false
+		if d.fate == "rolled back" {
+			return
 		}
-	case cancelling:
-		switch p.stage {
-		case free:
+		if c.purpose == cancelling {
 			p.stage, p.tomb, p.value, p.void = written, true, voidValue, true
-		case claimed:
-			p.decide(voidValue)
-		case written:
-			if p.yes {
-				p.stage = withdrawn
-			}
-		case withdrawn:
+			p.cancel(c)
+			return
 		}
-		c.outcome, c.value, c.approved, c.cancels = toldCancelled, p.value, p.yes, p.void
-	case readingPayment:
-		switch p.stage {
-		case free:
-			c.outcome = toldNotFound
-		case claimed:
-			c.outcome = toldUndecided
-		case written, withdrawn:
-			c.outcome, c.value, c.approved, c.cancels = toldRead, p.value, p.yes, p.void
+		p.stage, p.request = claimed, c.request
+		if d.fate == "dies" {
+			p.later(d.recovery, func() { p.decide(timeoutValue) })
+			return
 		}
-	case elsewhere, readingOperation:
+		p.later(d.decides, func() {
+			p.decide(d.decision)
+			p.answer(c, false)
+		})
+	})
+}
+
+func (p *played) cancel(c *call) {
+	p.decide(voidValue)
+	if p.stage == written && p.yes {
+		p.stage = withdrawn
+	}
+	c.outcome, c.value, c.approved, c.cancels = toldCancelled, p.value, p.yes, p.void
+}
+
+func (p *played) show(c *call) {
+	switch p.stage {
+	case free:
+		c.outcome = toldNotFound
+	case claimed:
+		c.outcome = toldUndecided
+	case written, withdrawn:
+		c.outcome, c.value, c.approved, c.cancels = toldRead, p.value, p.yes, p.void
 	}
 }
 
@@ -235,7 +261,12 @@ func TestWhatNoRegisterAnswersIsFound(t *testing.T) {
 		"in flight after it was decided":                {[]call{post(1, 2, toldDecision), post(3, 4, toldInFlight)}, false},
 		"in flight before it was asked for":             {[]call{post(1, 2, toldInFlight), post(3, 4, toldDecision)}, false},
 		"not found after it was decided":                {[]call{post(1, 2, toldDecision), post(3, 4, toldNotFound, reads)}, false},
-		"not found after it was in flight":              {[]call{post(1, 9, toldDecision), post(2, 3, toldUndecided, reads), post(4, 5, toldNotFound, reads)}, false},
+		"not found after a read has seen it in flight":  {[]call{post(1, 9, toldDecision), post(2, 3, toldUndecided, reads), post(4, 5, toldNotFound, reads)}, false},
+		"not found before its claim is committed":       {[]call{post(1, 9, toldDecision), post(2, 3, toldInFlight), post(4, 5, toldNotFound, reads)}, true},
+		"in flight beside a cancel":                     {[]call{post(1, 9, toldCancelled, cancels), post(2, 3, toldInFlight)}, true},
+		"in flight after a cancel":                      {[]call{post(1, 2, toldCancelled, cancels), post(3, 4, toldInFlight)}, false},
+		"an approval beside a cancel of nothing":        {[]call{post(1, 9, toldCancelled, cancels), post(2, 3, toldDecision)}, false},
+		"a claim that came to nothing, and another's":   {[]call{post(1, 2, unknown), post(1, 3, toldInFlight), post(4, 5, toldDecision, other)}, true},
 		"shown before it was asked for":                 {[]call{post(1, 2, toldRead, reads), post(3, 4, toldDecision)}, false},
 		"another request is told the decision":          {[]call{post(1, 2, toldDecision), post(3, 4, toldDecision, replayed, other)}, false},
 		"another request, and it is the only one":       {[]call{post(1, 2, toldMismatch)}, false},

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -36,7 +37,7 @@ const (
 	token  = "token-of-the-tills"
 	caller = "store-17"
 	// patience bounds every wait; none of them is a claim about speed.
-	patience = 30 * time.Second
+	patience = 60 * time.Second
 )
 
 // The run's configuration: the shortest pauses that the rules of the configuration allow.
@@ -62,8 +63,7 @@ type recording struct {
 	operations []OperationRow
 	calls      []CallRow
 	notes      []NoteRow
-
-	files Input // the same, where it was read from
+	totals     map[string]Totals
 }
 
 // The run is made when the first test asks for it.
@@ -86,7 +86,7 @@ func (r *recording) clone() *recording {
 	c := recording{
 		book: make([]BookLine, len(r.book)), tills: append([]history.Line(nil), r.tills...), responses: append([]ResponseLine(nil), r.responses...),
 		payments: append([]PaymentRow(nil), r.payments...), operations: append([]OperationRow(nil), r.operations...),
-		calls: append([]CallRow(nil), r.calls...), notes: append([]NoteRow(nil), r.notes...), files: r.files,
+		calls: append([]CallRow(nil), r.calls...), notes: append([]NoteRow(nil), r.notes...), totals: maps.Clone(r.totals),
 	}
 	for i, l := range r.book {
 		if l.Effect != nil {
@@ -101,7 +101,9 @@ func (r *recording) clone() *recording {
 }
 
 func (r *recording) input() Input {
-	return Input{Book: slice[BookLine](r.book), Tills: slice[history.Line](r.tills), Responses: slice[ResponseLine](r.responses), Ledger: rowsOf{r}}
+	return Input{
+		Book: slice[BookLine](r.book), Tills: slice[history.Line](r.tills), Responses: slice[ResponseLine](r.responses), Ledger: rowsOf{r}, Totals: r.totals,
+	}
 }
 
 // rowsOf is the recorded ledger.
@@ -181,11 +183,15 @@ func (r *run) read(book, tills string) (rec recording) {
 		t.Fatal(err)
 	}
 	defer ledger.Close(t.Context())
-	rec.files = Input{Book: BookFiles(nil, book), Tills: TillFiles(nil, tills), Responses: ResponseFiles(nil, r.logs...), Ledger: ledger}
+	rec.totals = map[string]Totals{}
+	for currency, counted := range r.sim.Totals() {
+		rec.totals[currency] = Totals{Opened: counted.Opened, Balances: counted.Balances, Held: counted.Held, NetDebits: counted.NetDebits}
+	}
+	files := Input{Totals: rec.totals, Book: BookFiles(nil, book), Tills: TillFiles(nil, tills), Responses: ResponseFiles(nil, r.logs...), Ledger: ledger}
 	for _, err := range []error{
-		rec.files.Book.each(t.Context(), func(_ place, l *BookLine) error { rec.book = append(rec.book, *l); return nil }),
-		rec.files.Tills.each(t.Context(), func(_ place, l *history.Line) error { rec.tills = append(rec.tills, *l); return nil }),
-		rec.files.Responses.each(t.Context(), func(_ place, l *ResponseLine) error { rec.responses = append(rec.responses, *l); return nil }),
+		files.Book.each(t.Context(), func(_ place, l *BookLine) error { rec.book = append(rec.book, *l); return nil }),
+		files.Tills.each(t.Context(), func(_ place, l *history.Line) error { rec.tills = append(rec.tills, *l); return nil }),
+		files.Responses.each(t.Context(), func(_ place, l *ResponseLine) error { rec.responses = append(rec.responses, *l); return nil }),
 		ledger.Payments(t.Context(), func(p PaymentRow) error { rec.payments = append(rec.payments, p); return nil }),
 		ledger.Operations(t.Context(), func(o OperationRow) error { rec.operations = append(rec.operations, o); return nil }),
 		ledger.Calls(t.Context(), func(c CallRow) error { rec.calls = append(rec.calls, c); return nil }),
@@ -196,12 +202,11 @@ func (r *run) read(book, tills string) (rec recording) {
 		}
 	}
 	// The files themselves, judged as they are: that is what the program does.
-	report, err := Check(t.Context(), rec.files, runOptions(), nil)
+	report, err := Check(t.Context(), files, runOptions(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	wantClean(t, report)
-	rec.files = Input{}
 	return rec
 }
 
