@@ -160,9 +160,6 @@ func (w *world) judge(ctx context.Context, slack time.Duration, result *roundRes
 		"-database", w.ledgerURL(), "-till", filepath.Join(w.dir, "tills.jsonl"), "-book", w.book(), "-responses", filepath.Join(w.dir, "replica-*.log"),
 		"-settle-window", settleWindow.String(), "-settle-sla", settleSLA.String(), "-recovery-grace", recoveryGrace.String(),
 		"-worker-call", workerCall.String(), "-slack", slack.String(), "-clock-slack", "20ms", "-require", "-json", summary,
-		// When a call began is reckoned back by the ledger from when it is written, and the
-		// checker knows no slack for what that waited.
-		"-min-to-send", (minToSend - slack).String(),
 	)
 	if w.lossy {
 		cmd.Args = append(cmd.Args, "-lossy")

@@ -35,7 +35,6 @@ const (
 	settleWindow  = 14 * time.Second
 	parkAfter     = 40 * time.Second
 	settleSLA     = 3 * time.Minute
-	minToSend     = 50 * time.Millisecond
 )
 
 func settings() []string {
