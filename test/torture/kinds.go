@@ -1,9 +1,6 @@
 package main
 
-import (
-	"fmt"
-	"sync"
-)
+import "sync"
 
 // group says whose fault a kind is, and which minimum it is held to.
 type group string
@@ -65,15 +62,12 @@ func newCounters(kinds []kind) *counters {
 	return c
 }
 
-// hit counts a kind. A name that is in no table is a mistake in here, and must not get lost.
+// hit counts a kind. A test holds the names that the code hits to the tables.
 func (c *counters) hit(name string) { c.add(name, 1) }
 
 func (c *counters) add(name string, n int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, known := c.hits[name]; !known {
-		panic(fmt.Sprintf("%q is no kind of fault", name))
-	}
 	c.hits[name] += n
 }
 

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -34,6 +35,42 @@ func TestKindsAreManyAndHaveNamesOfTheirOwn(t *testing.T) {
 	}
 	if len(seen) < least {
 		t.Errorf("%d kinds, want %d at least", len(seen), least)
+	}
+}
+
+// A name that is in no table is counted for nobody, and a kind that no code hits makes
+// every run void.
+func TestTheNamesThatTheCodeHitsAreKinds(t *testing.T) {
+	t.Parallel()
+	known := map[string]bool{}
+	for _, k := range allKinds() {
+		known[k.name] = true
+	}
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	hits := regexp.MustCompile(`(?:hit|count\.add)\("([^"]+)"`)
+	hit := map[string]bool{}
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, found := range hits.FindAllStringSubmatch(string(text), -1) {
+			hit[found[1]] = true
+			if !known[found[1]] {
+				t.Errorf("%s hits %q, which is no kind", file, found[1])
+			}
+		}
+	}
+	for _, k := range tillKinds() {
+		if !hit[k.name] {
+			t.Errorf("nobody hits %s", k.name)
+		}
 	}
 }
 
