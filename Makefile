@@ -40,7 +40,7 @@ test-topologies: require-postgres ## payments through real nginx, HAProxy and pg
 .PHONY: torture
 torture: require-postgres ## real processes under faults of more than a hundred kinds, judged by the checker; DECISIONS= and SEED= make it long
 	@go build -trimpath -o bin/ ./test/torture
-	@exec bin/torture run --seed $(or $(SEED),1) $(if $(DECISIONS),--decisions $(DECISIONS),--decisions 4000 --floor 80s) $(TORTURE)
+	@exec bin/torture run --seed $(or $(SEED),1) $(if $(DECISIONS),--decisions $(DECISIONS),--decisions 4000 --floor 75s --pace 0.6) $(TORTURE)
 
 .PHONY: torture-sum
 torture-sum: ## add up the summaries of torture's runs, as the Markdown of docs/verification.md
