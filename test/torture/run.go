@@ -60,16 +60,14 @@ func (c runCommand) Run(o *order) (err error) {
 		target := min(c.Round, left)
 		left -= target
 		r, err := c.round(ctx, folder, programs, c.Seed+round, target, left == 0, count, progress)
-		sum.add(r)
 		if err != nil {
-			return errors.Join(err, sum.write(folder))
+			// The rounds before it stand for themselves.
+			return errors.Join(err, c.keep(sum, count, began, folder))
 		}
+		sum.add(r)
 	}
 	progress.end()
-	sum.Seconds = time.Since(began).Seconds()
-	sum.Hits = count.snapshot()
-	sum.Void = c.void(count)
-	if err := sum.write(folder); err != nil {
+	if err := c.keep(sum, count, began, folder); err != nil {
 		return err
 	}
 	sum.tell(os.Stdout)
@@ -82,6 +80,15 @@ func (c runCommand) Run(o *order) (err error) {
 		return fmt.Errorf("%w: struck too rarely: %s", errVoid, strings.Join(sum.Void, ", "))
 	}
 	return nil
+}
+
+// keep writes the summary of the rounds that were judged, if there are any.
+func (c runCommand) keep(sum *summary, count *counters, began time.Time, folder string) error {
+	if sum.Rounds == 0 {
+		return nil
+	}
+	sum.Seconds, sum.Hits, sum.Void = time.Since(began).Seconds(), count.snapshot(), c.void(count)
+	return sum.write(folder)
 }
 
 // void are the kinds that struck too rarely.
