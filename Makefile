@@ -47,6 +47,15 @@ verify-rules: require-postgres ## rules, dashboard and playbooks: promtool's cas
 verify-alerts: require-postgres ## each alert under its fault, in a real Prometheus (some two minutes)
 	@tools/require prometheus
 	@$(call limited,20m) go test -count=1 -v -tags prometheus -timeout 15m -parallel 6 -run '^TestEachAlertFiresWhereItShould$$' ./test/e2e
+# TORTURE are more options, see `go run ./test/torture run --help`: make torture TORTURE='--tills 256 --min 1000'.
+.PHONY: torture
+torture: require-postgres ## real processes under faults of more than a hundred kinds, judged by the checker; DECISIONS= and SEED= make it long
+	@go build -trimpath -o bin/ ./test/torture
+	@exec bin/torture run --seed $(or $(SEED),1) $(if $(DECISIONS),--decisions $(DECISIONS),--decisions 4000 --floor 75s --pace 0.6) $(TORTURE)
+
+.PHONY: torture-sum
+torture-sum: ## add up the summaries of torture's runs, as the Markdown of docs/verification.md
+	@go run ./test/torture sum
 
 .PHONY: check
 check: check-format check-vet check-staticcheck check-generated test ## what CI runs: everything that must hold before a commit
@@ -138,7 +147,7 @@ update-vulndb: ## pin the newest vulnerability database
 
 .PHONY: clean
 clean: ## remove what was built and the data of `make run`
-	@rm -rf bin .safeledger
+	@rm -rf bin .safeledger .torture
 
 # What a fresh machine may lack. Both say exactly what to install where they may not do it themselves.
 .PHONY: require-postgres

@@ -51,6 +51,7 @@ const (
 	goose      = "github.com/pressly/goose/v3"
 	groups     = "golang.org/x/sync"
 	ids        = "github.com/google/uuid"
+	linear     = "github.com/anishathalye/porcupine"
 	metrics    = "github.com/prometheus/client_golang"
 	openapi    = "github.com/oapi-codegen/runtime"
 	postgres   = "github.com/jackc/pgx/v5"
@@ -184,7 +185,18 @@ var rooms = map[string]room{
 		forTests: true,
 	},
 	"test/model": {forTests: true}, // the protocol a second time: what it shared with us it would not check
-	"test": {wires: true, forTests: true, later: true, theirs: []string{
+	// What judges runs. It shares no code with what it judges, see
+	// TestTheCheckerSharesNoCodeWithWhatItJudges.
+	"test/check":         {ours: []string{"test/check/checker", "test/check/history"}, forTests: true},
+	"test/check/checker": {ours: []string{"test/check/history"}, theirs: []string{ids, linear, postgres, strictJSON}, forTests: true},
+	"test/check/history": {theirs: []string{"net/http"}, forTests: true}, // for whoever makes load
+	// What makes the runs speaks to built programs, as tills, operators and the machine do.
+	"test/torture": {
+		ours:   []string{"client", "internal/devstack", "test/check/history", "test/torture/netfault"},
+		theirs: []string{ids, flags, postgres, "net/http", "os/exec"}, forTests: true,
+	},
+	"test/torture/netfault": {forTests: true},
+	"test": {wires: true, forTests: true, later: true, ours: []string{"test/check/history"}, theirs: []string{
 		ids, compare, contracts, validator, flags, metrics, postgres, groups, rates, strictJSON, traceWire, protobuf, "net/http", "os/exec", "testing",
 	}},
 }
@@ -319,9 +331,11 @@ func refuseOurs(r room, below string) string {
 		return "no line for it in internal/arch"
 	case target.forTests && !r.forTests:
 		return "it is for tests only"
+	case slices.Contains(r.ours, below):
+		return ""
 	case below == "test" || strings.HasPrefix(below, "test/") || strings.HasPrefix(below, "cmd/"):
 		return "nothing imports cmd or test"
-	case r.wires || slices.Contains(r.ours, below):
+	case r.wires:
 		return ""
 	}
 	return "imports point inwards; declare the interface that you need, and let cmd wire it"
@@ -329,6 +343,29 @@ func refuseOurs(r room, below string) string {
 
 func within(imported, parent string) bool {
 	return imported == parent || strings.HasPrefix(imported, parent+"/")
+}
+
+// A misreading of the contract that stands in the service and in the program that judges
+// its runs is one that no run will ever show. Their tests may use the service: to make
+// the history that they then judge.
+func TestTheCheckerSharesNoCodeWithWhatItJudges(t *testing.T) {
+	t.Parallel()
+	const checker = "test/check"
+	seen := 0
+	for _, f := range files(t) {
+		if !within(f.room, checker) || f.test {
+			continue
+		}
+		seen++
+		for _, imported := range f.imports(t) {
+			if below, ours := strings.CutPrefix(imported, module+"/"); ours && !within(below, checker) {
+				t.Errorf("%s imports %s: write it down a second time, from the contract", f.name, imported)
+			}
+		}
+	}
+	if seen < 5 {
+		t.Errorf("only %d files of the checker were found", seen)
+	}
 }
 
 // A line for a package that is gone guards nothing, and hides that the package

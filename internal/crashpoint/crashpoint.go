@@ -2,7 +2,8 @@
 // to lose, so that tests can kill it exactly there. In a normal build Here does
 // nothing; with the build tag `crashpoints`, and only then, a process whose
 // environment names a point in SAFELEDGER_CRASH_AT kills itself with SIGKILL
-// when it gets there.
+// when it gets there. POINT:N is the n-th passage of it; POINT:N:stop stops the
+// process there with SIGSTOP, until somebody sends it SIGCONT.
 package crashpoint
 
 // The points of one decision, in the order in which it passes them.

@@ -1,0 +1,230 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// roundResult is what the checker has found in a round.
+type roundResult struct {
+	Seed       uint64           `json:"seed"`
+	Checked    map[string]int64 `json:"checked"`
+	Broken     map[string]int64 `json:"broken"`
+	Violations int64            `json:"violations"`
+	Counts     struct {
+		Payments, FollowUps, Calls, Parked, UndoneDeclines, LostKeys int64
+		States, Ends                                                 map[string]int64
+		Statuses                                                     map[string]int64
+	} `json:"counts"`
+
+	dir     string
+	verdict string
+}
+
+// summary is what is kept of a run.
+type summary struct {
+	Began      time.Time        `json:"began"`
+	Seconds    float64          `json:"seconds"`
+	Seed       uint64           `json:"seed"`
+	Commit     string           `json:"commit"`
+	CPU        string           `json:"cpu"`
+	Cores      int              `json:"cores"`
+	Go         string           `json:"go"`
+	Rounds     int              `json:"rounds"`
+	Decisions  int64            `json:"decisions"`
+	FollowUps  int64            `json:"followUps"`
+	Calls      int64            `json:"calls"`
+	Parked     int64            `json:"parked"`
+	Lossy      bool             `json:"lossy"`
+	LostKeys   int64            `json:"lostKeys"`
+	Violations int64            `json:"violations"`
+	Broken     map[string]int64 `json:"broken"`
+	Checked    map[string]int64 `json:"checked"`
+	Hits       map[string]int64 `json:"hits"`
+	Void       []string         `json:"void,omitempty"`
+	Evidence   []string         `json:"evidence,omitempty"`
+
+	verdicts []string
+}
+
+func newSummary(ctx context.Context, root string, c runCommand, began time.Time) *summary {
+	return &summary{
+		Began: began.UTC().Truncate(time.Second), Seed: c.Seed, Commit: commit(ctx, root), CPU: processor(), Cores: runtime.NumCPU(), Go: runtime.Version(), Lossy: c.Lossy,
+		Broken: map[string]int64{}, Checked: map[string]int64{},
+	}
+}
+
+func commit(ctx context.Context, root string) string {
+	git := exec.CommandContext(ctx, "git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*")
+	git.Dir = root
+	out, err := git.Output()
+	if err != nil {
+		return "unknown"
+	}
+	return string(bytes.TrimSpace(out))
+}
+
+// processor is the processor's name, where the kernel tells it.
+func processor() string {
+	text, err := os.ReadFile("/proc/cpuinfo")
+	if err == nil {
+		for line := range strings.Lines(string(text)) {
+			if name, value, found := strings.Cut(line, ":"); found && strings.TrimSpace(name) == "model name" {
+				return strings.TrimSpace(value)
+			}
+		}
+	}
+	return runtime.GOARCH
+}
+
+// add adds a round.
+func (s *summary) add(r roundResult) {
+	s.Rounds++
+	s.Decisions += r.Counts.Payments
+	s.FollowUps += r.Counts.FollowUps
+	s.Calls += r.Counts.Calls
+	s.Parked += r.Counts.Parked
+	s.LostKeys += r.Counts.LostKeys
+	s.Violations += r.Violations
+	addAll(s.Broken, r.Broken)
+	addAll(s.Checked, r.Checked)
+	if r.Violations > 0 {
+		s.Evidence = append(s.Evidence, r.dir)
+	}
+	s.verdicts = append(s.verdicts, r.verdict)
+}
+
+func addAll(to, from map[string]int64) {
+	for name, n := range from {
+		to[name] += n
+	}
+}
+
+// write keeps it in a file of its own.
+func (s *summary) write(folder string) error {
+	text, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return err
+	}
+	name := fmt.Sprintf("summary-%s-%d.json", s.Began.Format("20060102-150405"), s.Seed)
+	return os.WriteFile(filepath.Join(folder, name), append(text, '\n'), 0o600)
+}
+
+// tell writes the last verdict, the counters and what it all came to.
+func (s *summary) tell(out io.Writer) {
+	var b strings.Builder
+	for i, v := range s.verdicts {
+		if i == len(s.verdicts)-1 || strings.Contains(v, "is broken:") {
+			b.WriteString(v + "\n")
+		}
+	}
+	var last group
+	for _, k := range of(allKinds(), s.Lossy) {
+		if k.group != last {
+			fmt.Fprintf(&b, "\nfaults of %s\n", k.group)
+			last = k.group
+		}
+		fmt.Fprintf(&b, "  %8d  %-30s %s\n", s.Hits[k.name], k.name, k.does)
+	}
+	fmt.Fprintf(&b, "\nseed %d (the draws can be repeated, the timing of real processes cannot), %d rounds, %v on %d × %s\n",
+		s.Seed, s.Rounds, time.Duration(s.Seconds*float64(time.Second)).Round(time.Second), s.Cores, s.CPU)
+	fmt.Fprintf(&b, "%d payments, %d follow-ups, %d calls of tills, %d keys lost by lagging standbys, %d violations\n", s.Decisions, s.FollowUps, s.Calls, s.LostKeys, s.Violations)
+	_, _ = io.WriteString(out, b.String()) // nothing is left to be told to
+}
+
+type sumCommand struct {
+	Folder string `default:".torture" help:"Where the summaries are."`
+}
+
+// Run adds up the summaries in a folder and writes them as Markdown.
+func (c sumCommand) Run(*order) error {
+	files, err := filepath.Glob(filepath.Join(c.Folder, "summary-*.json"))
+	if err != nil {
+		return err
+	}
+	if len(files) == 0 {
+		return errors.New("there are no summaries in " + c.Folder)
+	}
+	var all []summary
+	for _, file := range files {
+		text, err := os.ReadFile(file) //nolint:gosec // the folder that was asked for
+		if err != nil {
+			return err
+		}
+		var s summary
+		if err := json.Unmarshal(text, &s); err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+		all = append(all, s)
+	}
+	fmt.Print(markdown(all))
+	return nil
+}
+
+// markdown is the sum of runs, for docs/verification.md.
+func markdown(all []summary) string {
+	slices.SortFunc(all, func(a, b summary) int { return a.Began.Compare(b.Began) })
+	var b strings.Builder
+	hits, broken := map[string]int64{}, map[string]int64{}
+	var total summary
+	b.WriteString("| began | commit | seed | rounds | decisions | follow-ups | calls of tills | keys lost by lagging standbys | took | violations |\n|---|---|---|---|---|---|---|---|---|---|\n")
+	row := func(began, commit, seed string, s summary) {
+		lost := "none promoted"
+		if s.Lossy {
+			lost = thousands(s.LostKeys)
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | %d | %s | %s | %s | %s | %v | %d |\n", began, commit, seed, s.Rounds,
+			thousands(s.Decisions), thousands(s.FollowUps), thousands(s.Calls), lost, time.Duration(s.Seconds*float64(time.Second)).Round(time.Second), s.Violations)
+	}
+	for _, s := range all {
+		row(s.Began.Format("2006-01-02 15:04 MST"), "`"+s.Commit+"`", strconv.FormatUint(s.Seed, 10), s)
+		total.Rounds += s.Rounds
+		total.Decisions += s.Decisions
+		total.FollowUps += s.FollowUps
+		total.Calls += s.Calls
+		total.Seconds += s.Seconds
+		total.Violations += s.Violations
+		total.Lossy = total.Lossy || s.Lossy
+		total.LostKeys += s.LostKeys
+		addAll(hits, s.Hits)
+		addAll(broken, s.Broken)
+	}
+	row("all", "", "", total)
+	var machines []string
+	for _, s := range all {
+		if m := fmt.Sprintf("%d × %s, %s", s.Cores, s.CPU, s.Go); !slices.Contains(machines, m) {
+			machines = append(machines, m)
+		}
+	}
+	fmt.Fprintf(&b, "\nOn %s.\n\n| faults of | kind | struck | what it is |\n|---|---|---|---|\n", strings.Join(machines, "; "))
+	for _, k := range allKinds() {
+		fmt.Fprintf(&b, "| %s | `%s` | %s | %s |\n", k.group, k.name, thousands(hits[k.name]), k.does)
+	}
+	for clause, n := range broken {
+		if n > 0 {
+			fmt.Fprintf(&b, "\n%s was broken %d times.\n", clause, n)
+		}
+	}
+	return b.String()
+}
+
+// thousands writes n with commas.
+func thousands(n int64) string {
+	s := strconv.FormatInt(n, 10)
+	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
