@@ -146,7 +146,8 @@ func (t target) contract(a history.Answer, b body) string {
 			return ""
 		}
 	}
-	decline := t.purpose == posting && t.kind.isPayment() && b.Decision == "DECLINED" && b.Retryable != nil
+	problem := string(b.Status) == strconv.Itoa(a.Status)
+	decline := problem && t.purpose == posting && t.kind.isPayment() && b.Decision == "DECLINED" && b.Retryable != nil
 	switch {
 	case a.Status == want:
 		return ""
@@ -154,7 +155,7 @@ func (t target) contract(a history.Answer, b body) string {
 		return ""
 	case a.Status == 424 && decline && retryable(b.Code) && *b.Retryable:
 		return ""
-	case slices.Contains(codes(a.Status), b.Code) && string(b.Status) == strconv.Itoa(a.Status):
+	case problem && slices.Contains(codes(a.Status), b.Code):
 		return ""
 	}
 	return "the contract has no such answer to this call"

@@ -22,7 +22,11 @@ func TestOnlyTheContractsAnswersPass(t *testing.T) {
 	)
 	problem := func(status int, code string) string { return fmt.Sprintf(`{"status":%d,"code":%q}`, status, code) }
 	decline := func(code string, retry bool) string {
-		return fmt.Sprintf(`{"code":%q,"decision":"DECLINED","retryable":%v}`, code, retry)
+		status := 402
+		if retry {
+			status = 424
+		}
+		return fmt.Sprintf(`{"status":%d,"code":%q,"decision":"DECLINED","retryable":%v}`, status, code, retry)
 	}
 	for _, c := range []struct {
 		call   string
@@ -47,8 +51,9 @@ func TestOnlyTheContractsAnswersPass(t *testing.T) {
 		{debits, 402, decline("INSUFFICIENT_FUNDS", false), toldDecision, false, false},
 		{holds, 402, decline("CANCELLED", false), toldDecision, false, false},
 		{debits, 402, decline("WALLET_REJECTED", false), toldDecision, false, false},
-		{debits, 402, decline("INSUFFICIENT_FUNDS", true), toldDecision, true, false},
+		{debits, 402, strings.Replace(decline("INSUFFICIENT_FUNDS", false), "false", "true", 1), toldDecision, true, false},
 		{debits, 402, decline("WALLET_TIMEOUT", false), toldDecision, true, false},
+		{debits, 402, strings.Replace(decline("INSUFFICIENT_FUNDS", false), "402", "424", 1), toldDecision, true, false},
 		{debits, 402, decline("insufficient_funds", false), toldDecision, true, false},
 		{debits, 402, decline("4XX", false), toldDecision, true, false},
 		{debits, 402, decline("[OOPS", false), toldDecision, true, false},
@@ -56,15 +61,15 @@ func TestOnlyTheContractsAnswersPass(t *testing.T) {
 		{debits, 402, decline("", false), toldDecision, true, false},
 		{debits, 402, decline(strings.Repeat("A", 64), false), toldDecision, false, false},
 		{debits, 402, decline(strings.Repeat("A", 65), false), toldDecision, true, false},
-		{debits, 402, `{"code":"INSUFFICIENT_FUNDS"}`, toldDecision, true, false},
-		{debits, 402, `{"code":"INSUFFICIENT_FUNDS","decision":"APPROVED","retryable":false}`, toldDecision, true, false},
+		{debits, 402, `{"status":402,"code":"INSUFFICIENT_FUNDS"}`, toldDecision, true, false},
+		{debits, 402, `{"status":402,"code":"INSUFFICIENT_FUNDS","decision":"APPROVED","retryable":false}`, toldDecision, true, false},
 		{credits, 402, decline("INSUFFICIENT_FUNDS", false), toldDecision, true, false},
 		{cancels, 402, decline("CANCELLED", false), toldDecision, true, false},
 		{debits, 424, decline("WALLET_TIMEOUT", true), toldDecision, false, true},
 		{debits, 424, decline("WALLET_UNAVAILABLE", true), toldDecision, false, true},
-		{debits, 424, decline("WALLET_TIMEOUT", false), toldDecision, true, true},
+		{debits, 424, strings.Replace(decline("WALLET_TIMEOUT", true), "true", "false", 1), toldDecision, true, true},
 		{debits, 424, decline("INSUFFICIENT_FUNDS", true), toldDecision, true, true},
-		{debits, 424, `{"code":"WALLET_TIMEOUT"}`, toldDecision, true, true},
+		{debits, 424, `{"status":424,"code":"WALLET_TIMEOUT"}`, toldDecision, true, true},
 		{credits, 424, decline("WALLET_TIMEOUT", true), toldDecision, true, true},
 		{debits, 403, decline("INSUFFICIENT_FUNDS", false), noClaim, true, false},
 		{debits, 423, decline("WALLET_TIMEOUT", true), noClaim, true, false},
