@@ -56,6 +56,7 @@ func TestOnlyTheContractsAnswersPass(t *testing.T) {
 		{debits, 402, strings.Replace(decline("INSUFFICIENT_FUNDS", false), "402", "424", 1), toldDecision, true, false},
 		{debits, 402, decline("insufficient_funds", false), toldDecision, true, false},
 		{debits, 402, decline("4XX", false), toldDecision, true, false},
+		{debits, 402, decline("_A", false), toldDecision, true, false},
 		{debits, 402, decline("[OOPS", false), toldDecision, true, false},
 		{debits, 402, decline("A-B", false), toldDecision, true, false},
 		{debits, 402, decline("", false), toldDecision, true, false},
@@ -71,8 +72,9 @@ func TestOnlyTheContractsAnswersPass(t *testing.T) {
 		{debits, 424, decline("INSUFFICIENT_FUNDS", true), toldDecision, true, true},
 		{debits, 424, `{"status":424,"code":"WALLET_TIMEOUT"}`, toldDecision, true, true},
 		{credits, 424, decline("WALLET_TIMEOUT", true), toldDecision, true, true},
-		{debits, 403, decline("INSUFFICIENT_FUNDS", false), noClaim, true, false},
-		{debits, 423, decline("WALLET_TIMEOUT", true), noClaim, true, false},
+		{debits, 403, strings.Replace(decline("INSUFFICIENT_FUNDS", false), "402", "403", 1), noClaim, true, false},
+		{debits, 423, strings.Replace(decline("WALLET_TIMEOUT", true), "424", "423", 1), noClaim, true, false},
+		{payment, 401, problem(401, "UNAUTHENTICATED"), noClaim, false, false},
 
 		{debits, 400, problem(400, "MALFORMED_REQUEST"), noClaim, false, false},
 		{debits, 400, problem(401, "MALFORMED_REQUEST"), noClaim, true, false},
@@ -140,6 +142,8 @@ func TestAnswersFromInBetweenAreNobodysWord(t *testing.T) {
 	}{
 		{"", 400, "400 Bad Request", true},
 		{"", 431, "431 Request Header Fields Too Large", true},
+		{"", 501, "501 Unsupported transfer encoding", true},
+		{"", 505, "505 HTTP Version Not Supported", true},
 		{"", 400, "Bad Request", false},
 		{"", 502, "502 Bad Gateway", false},
 		{"", 502, "<html>", false},
@@ -160,7 +164,7 @@ func TestTheEffectiveBudgetIsTheContracts(t *testing.T) {
 	t.Parallel()
 	for field, want := range map[string]time.Duration{
 		"": 2400 * time.Millisecond, "0": 0, "600": 0, "601": time.Millisecond, "1400": 800 * time.Millisecond, "3000": 2400 * time.Millisecond,
-		"99999999999999": 2400 * time.Millisecond, "-1": 2400 * time.Millisecond, "soon": 2400 * time.Millisecond,
+		"9300000000000": 2400 * time.Millisecond, "-1": 2400 * time.Millisecond, "soon": 2400 * time.Millisecond,
 	} {
 		if got := Defaults().effective(field); got != want {
 			t.Errorf("%q: %v, want %v", field, got, want)
