@@ -30,11 +30,15 @@ const (
 	exitUnread   = 2
 )
 
-// gcPercent trades time for memory: a run of a million decisions is to fit into 4 GB.
-const gcPercent = 50
+// A run of a million decisions is to fit into 4 GB: time is traded for memory.
+const (
+	gcPercent   = 50
+	memoryLimit = 3500 << 20
+)
 
 func main() {
 	debug.SetGCPercent(gcPercent)
+	debug.SetMemoryLimit(memoryLimit)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()

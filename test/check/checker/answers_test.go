@@ -22,7 +22,11 @@ func TestOnlyTheContractsAnswersPass(t *testing.T) {
 	)
 	problem := func(status int, code string) string { return fmt.Sprintf(`{"status":%d,"code":%q}`, status, code) }
 	decline := func(code string, retry bool) string {
-		return fmt.Sprintf(`{"code":%q,"decision":"DECLINED","retryable":%v}`, code, retry)
+		status := 402
+		if retry {
+			status = 424
+		}
+		return fmt.Sprintf(`{"status":%d,"code":%q,"decision":"DECLINED","retryable":%v}`, status, code, retry)
 	}
 	for _, c := range []struct {
 		call   string
@@ -47,27 +51,30 @@ func TestOnlyTheContractsAnswersPass(t *testing.T) {
 		{debits, 402, decline("INSUFFICIENT_FUNDS", false), toldDecision, false, false},
 		{holds, 402, decline("CANCELLED", false), toldDecision, false, false},
 		{debits, 402, decline("WALLET_REJECTED", false), toldDecision, false, false},
-		{debits, 402, decline("INSUFFICIENT_FUNDS", true), toldDecision, true, false},
+		{debits, 402, strings.Replace(decline("INSUFFICIENT_FUNDS", false), "false", "true", 1), toldDecision, true, false},
 		{debits, 402, decline("WALLET_TIMEOUT", false), toldDecision, true, false},
+		{debits, 402, strings.Replace(decline("INSUFFICIENT_FUNDS", false), "402", "424", 1), toldDecision, true, false},
 		{debits, 402, decline("insufficient_funds", false), toldDecision, true, false},
 		{debits, 402, decline("4XX", false), toldDecision, true, false},
+		{debits, 402, decline("_A", false), toldDecision, true, false},
 		{debits, 402, decline("[OOPS", false), toldDecision, true, false},
 		{debits, 402, decline("A-B", false), toldDecision, true, false},
 		{debits, 402, decline("", false), toldDecision, true, false},
 		{debits, 402, decline(strings.Repeat("A", 64), false), toldDecision, false, false},
 		{debits, 402, decline(strings.Repeat("A", 65), false), toldDecision, true, false},
-		{debits, 402, `{"code":"INSUFFICIENT_FUNDS"}`, toldDecision, true, false},
-		{debits, 402, `{"code":"INSUFFICIENT_FUNDS","decision":"APPROVED","retryable":false}`, toldDecision, true, false},
+		{debits, 402, `{"status":402,"code":"INSUFFICIENT_FUNDS"}`, toldDecision, true, false},
+		{debits, 402, `{"status":402,"code":"INSUFFICIENT_FUNDS","decision":"APPROVED","retryable":false}`, toldDecision, true, false},
 		{credits, 402, decline("INSUFFICIENT_FUNDS", false), toldDecision, true, false},
 		{cancels, 402, decline("CANCELLED", false), toldDecision, true, false},
 		{debits, 424, decline("WALLET_TIMEOUT", true), toldDecision, false, true},
 		{debits, 424, decline("WALLET_UNAVAILABLE", true), toldDecision, false, true},
-		{debits, 424, decline("WALLET_TIMEOUT", false), toldDecision, true, true},
+		{debits, 424, strings.Replace(decline("WALLET_TIMEOUT", true), "true", "false", 1), toldDecision, true, true},
 		{debits, 424, decline("INSUFFICIENT_FUNDS", true), toldDecision, true, true},
-		{debits, 424, `{"code":"WALLET_TIMEOUT"}`, toldDecision, true, true},
+		{debits, 424, `{"status":424,"code":"WALLET_TIMEOUT"}`, toldDecision, true, true},
 		{credits, 424, decline("WALLET_TIMEOUT", true), toldDecision, true, true},
-		{debits, 403, decline("INSUFFICIENT_FUNDS", false), noClaim, true, false},
-		{debits, 423, decline("WALLET_TIMEOUT", true), noClaim, true, false},
+		{debits, 403, strings.Replace(decline("INSUFFICIENT_FUNDS", false), "402", "403", 1), noClaim, true, false},
+		{debits, 423, strings.Replace(decline("WALLET_TIMEOUT", true), "424", "423", 1), noClaim, true, false},
+		{payment, 401, problem(401, "UNAUTHENTICATED"), noClaim, false, false},
 
 		{debits, 400, problem(400, "MALFORMED_REQUEST"), noClaim, false, false},
 		{debits, 400, problem(401, "MALFORMED_REQUEST"), noClaim, true, false},
@@ -135,6 +142,8 @@ func TestAnswersFromInBetweenAreNobodysWord(t *testing.T) {
 	}{
 		{"", 400, "400 Bad Request", true},
 		{"", 431, "431 Request Header Fields Too Large", true},
+		{"", 501, "501 Unsupported transfer encoding", true},
+		{"", 505, "505 HTTP Version Not Supported", true},
 		{"", 400, "Bad Request", false},
 		{"", 502, "502 Bad Gateway", false},
 		{"", 502, "<html>", false},
@@ -155,7 +164,7 @@ func TestTheEffectiveBudgetIsTheContracts(t *testing.T) {
 	t.Parallel()
 	for field, want := range map[string]time.Duration{
 		"": 2400 * time.Millisecond, "0": 0, "600": 0, "601": time.Millisecond, "1400": 800 * time.Millisecond, "3000": 2400 * time.Millisecond,
-		"99999999999999": 2400 * time.Millisecond, "-1": 2400 * time.Millisecond, "soon": 2400 * time.Millisecond,
+		"9300000000000": 2400 * time.Millisecond, "-1": 2400 * time.Millisecond, "soon": 2400 * time.Millisecond,
 	} {
 		if got := Defaults().effective(field); got != want {
 			t.Errorf("%q: %v, want %v", field, got, want)

@@ -26,7 +26,6 @@ type invented struct {
 
 	tills, book, responses *bufio.Writer
 	calls, lines, exchange int64
-	effects                int64
 	errs                   []error
 }
 

@@ -36,7 +36,7 @@ func (w *world) judgeTotals(counted map[string]Totals) {
 
 func (r *bookReader) add(p place, l *BookLine) error {
 	switch {
-	case l.Seq == 1 && r.seq > 0:
+	case l.Seq == 1:
 		before := r.bank.takenInAll() // a wallet that is started again has forgotten its accounts
 		r.bank = newBank()
 		r.bank.before = before
@@ -53,7 +53,7 @@ func (r *bookReader) add(p place, l *BookLine) error {
 	if wrong := r.bank.enter(l); wrong != "" {
 		r.violateAt(conserved, nil, inBook(p), "%s", wrong)
 	}
-	if l.Reference == "" || l.Event == opened {
+	if l.Reference == "" {
 		return nil
 	}
 	x, err := r.wireOfLine(l.Reference)
@@ -121,7 +121,7 @@ func codeIn(body string) string {
 // move adds an effect to the money of the payment that it is about.
 func (r *bookReader) move(p place, x *wire, e *BookEffect) {
 	k := kindOf(e.Operation)
-	if s := x.owner; s != nil && s.kind.isPayment() && (k == debit || k == hold) {
+	if s := x.owner; s != nil && s.kind.isPayment() {
 		r.checked(once)
 		s.money.applied++
 		if k == debit {
@@ -141,7 +141,6 @@ func (r *bookReader) move(p place, x *wire, e *BookEffect) {
 	if s == nil {
 		return
 	}
-	undoes := x.reverses == s || (x.job != nil && x.job.kind == reversal)
 	switch k {
 	case capture:
 		s.money.took += e.Amount
@@ -149,7 +148,7 @@ func (r *bookReader) move(p place, x *wire, e *BookEffect) {
 		s.money.gave += e.Amount
 	case noKind, debit, hold, release, reversal:
 	}
-	if undoes {
+	if x.reverses == s {
 		r.checked(oneReversal)
 		s.money.reversals++
 		if s.money.reversals > 1 {

@@ -85,6 +85,17 @@ func TestCallsAreAttributedAsTheContractSays(t *testing.T) {
 		"GET /payments/by-key/hold/%2541":          {purpose: readingPayment, kind: hold, key: "%41"},
 		"GET /operations/by-key/credit/k?x=1":      {purpose: readingOperation, kind: credit, key: "k"},
 		"GET /debits":                              {},
+		"GET /holds":                               {},
+		"GET /credits":                             {},
+		"GET /holds/" + id + "/capture":            {},
+		"GET /payments/by-key/debit/k/cancel":      {},
+		"POST /payments/" + id:                     {},
+		"POST /payments/by-key/debit/k":            {},
+		"POST /operations/" + id:                   {},
+		"POST /operations/by-key/credit/k":         {},
+		"POST /holds/" + id + "/release/now":       {},
+		"GET /payments/{" + id + "}":               {},
+		"GET /payments/by-key/nothing/k":           {},
 		"POST /holds/nonsense/capture":             {},
 		"GET /payments/by-key/reversal/k":          {},
 		"GET /openapi.yaml":                        {},
@@ -102,10 +113,56 @@ func TestCallsAreAttributedAsTheContractSays(t *testing.T) {
 		t.Errorf("a release: %+v", got)
 	}
 	for field, want := range map[string]string{
-		`k`: "k", `"k"`: "k", `"a\"b\\"`: `a"b\`, ``: "", `"`: "", `"a`: "", `a b`: "", `"a"b"`: "", `"a\x"`: "", `"\"`: "",
+		`k`: "k", `"k"`: "k", `"a\"b\\"`: `a"b\`, ``: "", `"`: "", `"a`: "", `a b`: "", `"a"b"`: "", `"a\x"`: "", `"\"`: "", strings.Repeat("k", 255): strings.Repeat("k", 255), strings.Repeat("k", 256): "", `""`: "",
 	} {
 		if got := unquote(field); got != want {
 			t.Errorf("the key of %s is %q, want %q", field, got, want)
+		}
+	}
+}
+
+// A body that SafeLedger must refuse is no request: nothing can be derived from it, and
+// what is stored for it would be nobody's.
+func TestWhatIsNoRequestIsNotTakenForOne(t *testing.T) {
+	t.Parallel()
+	const whole = `{"account":"A","amount":1,"currency":"EUR"}`
+	for _, c := range []struct {
+		kind kind
+		body string
+		ok   bool
+	}{
+		{debit, whole, true},
+		{hold, whole, true},
+		{credit, whole, true},
+		{debit, `{"account":"A","amount":1,"currency":"EUR","reference":"r","metadata":{}}`, true},
+		{credit, `{"account":"A","amount":1,"currency":"EUR","debitId":"d"}`, true},
+		{credit, `{"account":"A","amount":1,"currency":"EUR","holdId":"h"}`, true},
+		{credit, `{"account":"A","amount":1,"currency":"EUR","debitId":"d","holdId":"h"}`, false},
+		{debit, `{"account":"A","amount":1,"currency":"EUR","debitId":"d"}`, false},
+		{hold, `{"account":"A","amount":1,"currency":"EUR","holdId":"h"}`, false},
+		{debit, `{"amount":1,"currency":"EUR"}`, false},
+		{debit, `{"account":"A","currency":"EUR"}`, false},
+		{credit, `{"account":"A","amount":1}`, false},
+		{debit, `{"account":"A","amount":1.5,"currency":"EUR"}`, false},
+		{debit, `{"account":"A","amount":1,"currency":"EUR","amount":2}`, false},
+		{debit, `{"account":"A","amount":1,"currency":"EUR","more":2}`, false},
+		{debit, ``, false},
+		{credit, ``, false},
+		{capture, ``, true},
+		{capture, `{}`, true},
+		{capture, `{"amount":1}`, true},
+		{capture, `{"account":"A"}`, false},
+		{capture, `{"currency":"EUR"}`, false},
+		{capture, `{"reference":"r"}`, false},
+		{capture, `{"metadata":{}}`, false},
+		{capture, `{"debitId":"d"}`, false},
+		{release, ``, true},
+		{release, `{}`, true},
+		{release, `{"amount":1}`, false},
+		{release, `{"holdId":"h"}`, false},
+	} {
+		if _, err := parse(c.kind, c.body); (err == nil) != c.ok {
+			t.Errorf("%s %s: %v", c.kind, c.body, err)
 		}
 	}
 }

@@ -167,6 +167,9 @@ func makeRun(t *testing.T) recording {
 	}
 	r.play()
 	r.awaitQuiet()
+	if t.Failed() {
+		t.FailNow()
+	}
 	if err := r.log.Close(); err != nil {
 		t.Error(err)
 	}
@@ -217,7 +220,7 @@ type process struct {
 }
 
 // start starts a replica and waits until it serves.
-func (r *run) start(binary string, settings ...string) *process {
+func (r *run) start(binary, role string, settings ...string) *process {
 	t := r.t
 	t.Helper()
 	path := filepath.Join(r.dir, fmt.Sprintf("replica-%d.log", len(r.logs)))
@@ -232,7 +235,7 @@ func (r *run) start(binary string, settings ...string) *process {
 	if err := os.WriteFile(known, []byte(content), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p := &process{cmd: exec.Command(binary, "serve")}
+	p := &process{cmd: exec.Command(binary, "serve", "--role="+role)}
 	p.cmd.Env = []string{
 		"PATH=" + os.Getenv("PATH"), "SAFELEDGER_DATABASE_URL=" + r.db.URL, "SAFELEDGER_WALLET_BASE_URL=" + r.sim.URL(),
 		"SAFELEDGER_CALLERS_FILE=" + known, "SAFELEDGER_HTTP_ADDR=127.0.0.1:0", "SAFELEDGER_ADMIN_ADDR=127.0.0.1:0",
@@ -283,7 +286,8 @@ func (r *run) await(what string, there func() bool) {
 	defer tick.Stop()
 	for deadline := time.Now().Add(patience); !there(); <-tick.C {
 		if time.Now().After(deadline) {
-			r.t.Fatalf("%s: not within %v\n%s", what, patience, r.lastWords())
+			r.t.Errorf("%s: not within %v\n%s", what, patience, r.lastWords())
+			return
 		}
 	}
 }
@@ -391,11 +395,12 @@ func (r *run) get(p *process, path string) reply {
 	return r.ask(p, history.Request{Method: "GET", Path: path})
 }
 
-// must fails the run where an answer is not what it needs.
+// must fails the run where an answer is not what it needs. Stories are told by goroutines
+// of their own, so that none of this ends the test by itself.
 func (r *run) must(got reply, status int) reply {
 	r.t.Helper()
 	if got.status != status {
-		r.t.Fatalf("answered %d %+v, want %d", got.status, got.body, status)
+		r.t.Errorf("answered %d %+v, want %d", got.status, got.body, status)
 	}
 	return got
 }
@@ -413,7 +418,7 @@ func (r *run) awaitArrival(account string) {
 	if _, err := r.sim.WaitFor(r.t.Context(), func(e walletsim.Entry) bool {
 		return e.Event == walletsim.Arrived && e.Request != nil && e.Account == account
 	}); err != nil {
-		r.t.Fatal(err)
+		r.t.Error(err)
 	}
 }
 
@@ -426,7 +431,7 @@ func (r *run) awaitEnd(p *process, id, want string) {
 		return got != "PENDING"
 	})
 	if got != want {
-		r.t.Fatalf("%s ended %s, want %s", id, got, want)
+		r.t.Errorf("%s ended %s, want %s", id, got, want)
 	}
 }
 
@@ -434,138 +439,275 @@ func payBody(account string, amount int) string {
 	return fmt.Sprintf(`{"account": %q, "amount": %d, "currency": "EUR"}`, account, amount)
 }
 
-// play is what happens in the run.
-func (r *run) play() {
-	t := r.t
-	binary := filepath.Join(r.dir, "safeledger")
-	if out, err := exec.Command("go", "build", "-o", binary, "github.com/safeledger/safeledger/cmd/safeledger").CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
-	}
-	a, b := r.start(binary), r.start(binary)
-	small := r.start(binary, "GATE_MAX_IN_FLIGHT=1", "WALLET_MAX_IN_FLIGHT=1", "QUEUE_WORKERS=1")
-	victim := r.start(binary)
-	at := func(account string, operation walletsim.Operation, f walletsim.Fault) walletsim.Rule {
-		return walletsim.Rule{Match: walletsim.Match{Account: account, Operation: operation}, Fault: f}
-	}
-	count := func(rule walletsim.Rule, n int64) walletsim.Rule {
-		rule.Match.Count = n
-		return rule
-	}
-	r.rule(at("PARKED", walletsim.Debit, walletsim.LoseAnswer(walletsim.FIN)))
-	r.rule(count(at("PARKED", walletsim.Lookup, walletsim.Stall()), 1))
-	r.rule(at("PARKED", walletsim.Credit, walletsim.Fault{Apply: walletsim.Refuse, Code: "ACCOUNT_CLOSED"}))
-	r.rule(count(at("FLAKY", walletsim.Credit, walletsim.Down()), 2))
-	r.rule(at("CLOSED", walletsim.Credit, walletsim.Fault{Apply: walletsim.Refuse, Code: "ACCOUNT_CLOSED"}))
-	r.rule(count(at("HELDUP", walletsim.Hold, walletsim.LoseAnswer(walletsim.FIN)), 1))
-	r.rule(count(at("HELDUP", walletsim.Lookup, walletsim.Stall()), 1))
+// stage is what the run is played on.
+type stageOf struct {
+	*run
+	a, b   *process // two replicas, which share the work
+	small  *process // one that admits one request at a time
+	victim *process // one that will be killed
+	v1     *process // one that speaks version 1 to the wallet, without workers
+	binary string
+}
 
+// play is what happens in the run: a few stories, beside each other where they do not
+// need to be alone.
+func (r *run) play() {
+	r.t.Helper()
+	s := &stageOf{run: r, binary: filepath.Join(r.dir, "safeledger")}
+	if out, err := exec.Command("go", "build", "-o", s.binary, "github.com/safeledger/safeledger/cmd/safeledger").CombinedOutput(); err != nil {
+		r.t.Fatalf("build: %v\n%s", err, out)
+	}
+	s.a, s.b = r.start(s.binary, "all"), r.start(s.binary, "all")
+	s.small = r.start(s.binary, "api", "GATE_MAX_IN_FLIGHT=1", "WALLET_MAX_IN_FLIGHT=1", "QUEUE_WORKERS=1")
+	s.victim = r.start(s.binary, "all")
+	s.v1 = r.start(s.binary, "api", "WALLET_VERSION=v1")
+	s.misbehave()
+
+	s.decisions()
+	s.gate()
+	s.killed()
 	var all sync.WaitGroup
-	// Decisions of every kind, each beside the others.
+	for _, story := range []func(){s.cancels, s.followUps, s.endsOfHolds, s.people} {
+		all.Go(story)
+	}
+	all.Wait()
+	r.await("the decision of the killed one", func() bool { return r.get(s.a, "/payments/by-key/debit/key-killed").status == 200 })
+}
+
+// misbehave tells the wallet how, by account, beyond what names alone ask for.
+func (s *stageOf) misbehave() {
+	on := func(account string, operation walletsim.Operation, count int64, f walletsim.Fault) {
+		s.rule(walletsim.Rule{Match: walletsim.Match{Account: account, Operation: operation, Count: count}, Fault: f})
+	}
+	// Applied, the answer lost, and the decision's lookup hangs: declined, with a reversal.
+	unseen := func(account string, operation walletsim.Operation) {
+		on(account, operation, 1, walletsim.LoseAnswer(walletsim.FIN))
+		on(account, walletsim.Lookup, 1, walletsim.Stall())
+	}
+	closed := walletsim.Fault{Apply: walletsim.Refuse, Code: "ACCOUNT_CLOSED"}
+	for _, account := range []string{"PARKED", "BYHAND", "FORGIVEN", "REDRIVEN"} {
+		unseen(account, walletsim.Debit)
+	}
+	on("PARKED", walletsim.Credit, 0, closed)
+	on("BYHAND", walletsim.Credit, 0, closed)
+	on("FORGIVEN", walletsim.Credit, 0, closed)
+	on("REDRIVEN", walletsim.Credit, 1, closed)
+	unseen("HELDUP", walletsim.Hold)
+	refusedUnheard := walletsim.Fault{Apply: walletsim.Refuse, Code: "LIMIT_EXCEEDED", Cut: walletsim.Ending{At: walletsim.AfterApplying, How: walletsim.FIN}}
+	on("DOUBT", walletsim.Debit, 0, refusedUnheard)
+	on("UNSEEN", walletsim.Debit, 0, refusedUnheard)
+	on("UNSEEN", walletsim.Lookup, 1, walletsim.Stall())
+	on("FLAKY", walletsim.Credit, 1, walletsim.Down())
+	on("FLAKY", walletsim.Credit, 1, walletsim.Fault{Apply: walletsim.Never, Status: new(404), Body: new("<html>"), ContentType: "text/html"})
+	on("CLOSED", walletsim.Credit, 0, closed)
+	on("ODD", walletsim.Credit, 0, walletsim.Fault{Apply: walletsim.Refuse, Code: "odd"})
+	on("STUCK", walletsim.Credit, 0, walletsim.Fault{Apply: walletsim.Never, Status: new(403), Body: new(`{"code":"FORBIDDEN"}`), ContentType: "application/json"})
+	on("NOCAPTURE", walletsim.Capture, 0, closed)
+}
+
+// decisions of every kind, each beside the others, and repetitions of them.
+func (s *stageOf) decisions() {
+	var all sync.WaitGroup
 	for key, want := range map[string]struct {
 		path, account string
 		status        int
 	}{
-		"approved":    {"/debits", "ANNA", 201},
-		"poor":        {"/debits", "POOR-anna", 402},
-		"lost":        {"/debits", "LOST-anna", 201},
-		"late":        {"/debits", "LATE-1500-anna", 424},
-		"hang":        {"/debits", "HANG-anna", 424},
-		"gateway":     {"/debits", "GATEWAY-anna", 424},
-		"down":        {"/debits", "DOWN-anna", 424},
-		"status":      {"/debits", "STATUS-418-anna", 402},
-		"parked":      {"/debits", "PARKED", 424},
-		"held up":     {"/holds", "HELDUP", 424},
-		"held":        {"/holds", "ANNA", 201},
-		"quoted+text": {"/debits", "ANNA", 201},
+		"approved":       {"/debits", "ANNA", 201},
+		"poor":           {"/debits", "POOR-anna", 402},
+		"lost":           {"/debits", "LOST-anna", 201},
+		"late":           {"/debits", "LATE-1500-anna", 424},
+		"hang":           {"/debits", "HANG-anna", 424},
+		"gateway":        {"/debits", "GATEWAY-anna", 424},
+		"down":           {"/debits", "DOWN-anna", 424},
+		"status":         {"/debits", "STATUS-418-anna", 402},
+		"parked":         {"/debits", "PARKED", 424},
+		"by-hand":        {"/debits", "BYHAND", 424},
+		"forgiven":       {"/debits", "FORGIVEN", 424},
+		"redriven":       {"/debits", "REDRIVEN", 424},
+		"found-refused":  {"/debits", "DOUBT", 402},
+		"refused-unseen": {"/debits", "UNSEEN", 424},
+		"held-up":        {"/holds", "HELDUP", 424},
+		"held":           {"/holds", "ANNA", 201},
+		"quoted+text":    {"/debits", "ANNA", 201},
 	} {
 		all.Go(func() {
 			sent := payBody(want.account, 1250)
 			if key == "quoted+text" {
 				sent = `{"amount": 7, "currency": "EUR", "account": "ANNA", "reference": "receipt 4711", "metadata": {"till": "3", "a": ""}}`
 			}
-			r.must(r.post(a, want.path, `"key-`+strings.ReplaceAll(key, " ", "-")+`"`, sent), want.status)
+			s.must(s.post(s.a, want.path, `"key-`+key+`"`, sent), want.status)
 		})
 	}
+	all.Go(func() { s.must(s.post(s.v1, "/debits", "key-v1", payBody("ANNA", 11)), 201) })
+	all.Go(func() { s.must(s.post(s.v1, "/debits", "key-v1-lost", payBody("LOST-v1", 11)), 201) })
 	// One key by many tills at once, on two replicas.
 	for i := range 8 {
 		all.Go(func() {
-			on := []*process{a, b}[i%2]
-			r.ask(on, history.Request{Till: fmt.Sprint(10 + i), Method: "POST", Path: "/debits", Key: "key-contended", Sent: payBody("SLOW-300-anna", 100)})
+			s.ask([]*process{s.a, s.b}[i%2], history.Request{Till: fmt.Sprint(10 + i), Method: "POST", Path: "/debits", Key: "key-contended", Sent: payBody("SLOW-300-anna", 100)})
 		})
 	}
 	all.Wait()
-	r.must(r.post(b, "/debits", "key-contended", payBody("SLOW-300-anna", 100)), 201)
-	r.must(r.post(b, "/debits", "key-approved", payBody("ANNA", 1250)), 201)
-	r.must(r.post(b, "/debits", "key-approved", payBody("ANNA", 1251)), 422)
-	r.must(r.post(b, "/debits", "key-late", payBody("LATE-1500-anna", 1250)), 424)
-	r.must(r.ask(a, history.Request{Method: "POST", Path: "/debits", Key: "key-no-time", Deadline: "600", Sent: payBody("ANNA", 10)}), 424)
-	r.must(r.post(a, "/debits", "", payBody("ANNA", 10)), 400)
-	r.must(r.post(a, "/debits", "key-invalid", `{"account": "ANNA"}`), 400)
-	r.must(r.get(a, "/payments/by-key/debit/key-approved"), 200)
-	r.must(r.get(a, "/payments/by-key/debit/key-of-nobody"), 404)
-	r.must(r.get(a, "/payments/"+uuid.Nil.String()), 404)
+	s.must(s.post(s.b, "/debits", "key-contended", payBody("SLOW-300-anna", 100)), 201)
+	s.must(s.post(s.b, "/debits", "key-approved", payBody("ANNA", 1250)), 201)
+	s.must(s.post(s.b, "/debits", "key-approved", payBody("ANNA", 1251)), 422)
+	s.must(s.post(s.b, "/debits", "key-late", payBody("LATE-1500-anna", 1250)), 424)
+	s.must(s.ask(s.a, history.Request{Method: "POST", Path: "/debits", Key: "key-no-time", Deadline: "600", Sent: payBody("ANNA", 10)}), 424)
+	s.must(s.post(s.a, "/debits", "", payBody("ANNA", 10)), 400)
+	s.must(s.post(s.a, "/debits", "key-invalid", `{"account": "ANNA"}`), 400)
+	s.must(s.get(s.a, "/payments/by-key/debit/key-approved"), 200)
+	s.must(s.get(s.a, "/payments/by-key/debit/key-of-nobody"), 404)
+	s.must(s.get(s.a, "/payments/"+uuid.Nil.String()), 404)
 
-	// The gate: one request takes the only place, others are refused; one comes again.
-	all.Go(func() { r.post(small, "/debits", "key-in-the-place", payBody("SLOW-700-berta", 10)) })
-	r.awaitArrival("SLOW-700-berta")
-	r.must(r.post(small, "/debits", "key-refused", payBody("ANNA", 10)), 503)
-	r.must(r.post(small, "/debits", "key-refused-first", payBody("ANNA", 20)), 503)
-	all.Wait()
-	r.must(r.post(a, "/debits", "key-refused-first", payBody("ANNA", 20)), 201)
-
-	// A replica dies while its wallet call is under way.
-	all.Go(func() { r.post(victim, "/debits", "key-killed", payBody("SLOW-5000-carol", 30)) })
-	r.awaitArrival("SLOW-5000-carol")
-	calm, err := r.log.Disturb("kill -9")
+	// The wallet books also what is about no reference.
+	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, s.sim.URL()+"/nothing", nil)
 	if err != nil {
-		t.Fatal(err)
+		s.t.Fatal(err)
 	}
-	victim.kill()
+	resp, err := s.client.Do(req)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+}
+
+// gate: one request takes the only place, others are refused; one of them comes again.
+func (s *stageOf) gate() {
+	var all sync.WaitGroup
+	all.Go(func() { s.post(s.small, "/debits", "key-in-the-place", payBody("SLOW-700-berta", 10)) })
+	s.awaitArrival("SLOW-700-berta")
+	s.must(s.post(s.small, "/debits", "key-refused", payBody("ANNA", 10)), 503)
+	s.must(s.post(s.small, "/debits", "key-refused-first", payBody("ANNA", 20)), 503)
+	all.Wait()
+	s.must(s.post(s.a, "/debits", "key-refused-first", payBody("ANNA", 20)), 201)
+}
+
+// killed: a replica dies while its wallet call is under way.
+func (s *stageOf) killed() {
+	var all sync.WaitGroup
+	all.Go(func() { s.post(s.victim, "/debits", "key-killed", payBody("SLOW-5000-carol", 30)) })
+	s.awaitArrival("SLOW-5000-carol")
+	calm, err := s.log.Disturb("kill -9")
+	if err != nil {
+		s.t.Error(err)
+	}
+	s.victim.kill()
 	all.Wait()
 	if err := calm(); err != nil {
-		t.Fatal(err)
+		s.t.Error(err)
 	}
-	r.post(victim, "/debits", "key-to-nobody", payBody("ANNA", 10)) // refused a connection
+	s.post(s.victim, "/debits", "key-to-nobody", payBody("ANNA", 10)) // refused a connection
+}
 
-	// Cancel by key.
-	r.must(r.post(a, "/payments/by-key/debit/key-never-seen/cancel", "", ""), 200)
-	r.must(r.post(b, "/debits", "key-never-seen", payBody("ANNA", 10)), 402)
-	r.must(r.post(a, "/payments/by-key/debit/key-shown/cancel", "", payBody("ANNA", 10)), 200)
-	r.must(r.post(a, "/debits", "key-cancelled", payBody("ANNA", 500)), 201)
-	cancelled := r.must(r.post(b, "/payments/by-key/debit/key-cancelled/cancel", "", ""), 200)
-	r.must(r.post(b, "/debits", "key-cancelled", payBody("ANNA", 500)), 409)
-	r.must(r.post(a, "/holds", "key-hold-cancelled", payBody("ANNA", 500)), 201)
-	r.must(r.post(a, "/payments/by-key/hold/key-hold-cancelled/cancel", "", ""), 200)
-	all.Go(func() { r.post(a, "/debits", "key-overtaken", payBody("SLOW-600-dora", 10)) })
-	r.awaitArrival("SLOW-600-dora")
-	r.must(r.post(b, "/debits", "key-overtaken", payBody("SLOW-600-dora", 10)), 409)
-	r.must(r.get(b, "/payments/by-key/debit/key-overtaken"), 404)
-	r.must(r.post(b, "/payments/by-key/debit/key-overtaken/cancel", "", ""), 200)
+func cancelOf(operation, key string) string {
+	return "/payments/by-key/" + operation + "/" + key + "/cancel"
+}
+
+// cancels by key, of whatever the key is.
+func (s *stageOf) cancels() {
+	s.must(s.post(s.a, cancelOf("debit", "key-never-seen"), "", ""), 200)
+	s.must(s.post(s.b, "/debits", "key-never-seen", payBody("ANNA", 10)), 402)
+	s.must(s.post(s.a, cancelOf("debit", "key-shown"), "", payBody("ANNA", 10)), 200)
+	s.must(s.post(s.a, "/debits", "key-cancelled", payBody("ANNA", 500)), 201)
+	cancelled := s.must(s.post(s.b, cancelOf("debit", "key-cancelled"), "", ""), 200)
+	s.must(s.post(s.b, "/debits", "key-cancelled", payBody("ANNA", 500)), 409)
+	s.must(s.post(s.b, cancelOf("debit", "key-approved"), "", payBody("ANNA", 1)), 422)
+	s.must(s.post(s.b, cancelOf("debit", "key-poor"), "", ""), 200)
+	s.must(s.post(s.a, "/holds", "key-hold-cancelled", payBody("ANNA", 500)), 201)
+	s.must(s.post(s.a, cancelOf("hold", "key-hold-cancelled"), "", ""), 200)
+
+	var all sync.WaitGroup
+	all.Go(func() { s.post(s.a, "/debits", "key-overtaken", payBody("SLOW-600-dora", 10)) })
+	s.awaitArrival("SLOW-600-dora")
+	s.must(s.post(s.b, "/debits", "key-overtaken", payBody("SLOW-600-dora", 10)), 409)
+	s.must(s.get(s.b, "/payments/by-key/debit/key-overtaken"), 404)
+	s.must(s.post(s.b, cancelOf("debit", "key-overtaken"), "", ""), 200)
 	all.Wait()
+	s.awaitEnd(s.b, cancelled.body.Reversal, "SUCCEEDED")
 
-	// Follow-ups.
-	paid := r.must(r.post(a, "/debits", "key-to-refund", payBody("FLAKY", 900)), 201).body.ID
-	refund := r.must(r.post(a, "/credits", "key-refund", fmt.Sprintf(`{"account": "FLAKY", "amount": 400, "currency": "EUR", "debitId": %q, "reference": "r"}`, paid)), 202)
-	r.must(r.post(b, "/credits", "key-refund", fmt.Sprintf(`{"account": "FLAKY", "amount": 400, "currency": "EUR", "debitId": %q, "reference": "r"}`, paid)), 202)
-	r.must(r.post(b, "/credits", "key-too-much", fmt.Sprintf(`{"account": "FLAKY", "amount": 501, "currency": "EUR", "debitId": %q}`, paid)), 422)
-	r.must(r.get(b, "/operations/by-key/credit/key-of-nobody"), 404)
-	r.must(r.post(a, "/credits", "key-payout", `{"account": "ANNA", "amount": 5, "currency": "EUR"}`), 202)
-	closed := r.must(r.post(a, "/credits", "key-no-payout", `{"account": "CLOSED", "amount": 5, "currency": "EUR"}`), 202)
-	held := r.must(r.get(a, "/payments/by-key/hold/key-held"), 200).body.ID
-	taken := r.must(r.post(a, "/holds/"+held+"/capture", "key-capture", `{"amount": 1000}`), 202)
-	r.must(r.post(b, "/holds/"+held+"/release", "key-too-late", ""), 409)
-	r.must(r.post(b, "/payments/by-key/hold/key-held/cancel", "", ""), 409)
-	freed := r.must(r.post(a, "/holds", "key-to-release", payBody("ANNA", 60)), 201).body.ID
-	release := r.must(r.post(a, "/holds/"+freed+"/release", "key-release", ""), 202)
-	r.awaitEnd(b, refund.body.ID, "SUCCEEDED")
-	r.awaitEnd(b, closed.body.ID, "REJECTED")
-	r.awaitEnd(b, taken.body.ID, "SUCCEEDED")
-	r.awaitEnd(b, release.body.ID, "SUCCEEDED")
-	r.awaitEnd(b, cancelled.body.Reversal, "SUCCEEDED")
-	r.must(r.get(b, "/payments/"+paid), 200)
+	// After a refund of all of it, or of a part.
+	for key, back := range map[string]int{"key-refunded-and-cancelled": 100, "key-part-refunded": 30} {
+		id := s.must(s.post(s.a, "/debits", key, payBody("EMIL", 100)), 201).body.ID
+		credit := s.must(s.post(s.a, "/credits", key, creditBody("EMIL", back, "debitId", id)), 202)
+		s.awaitEnd(s.a, credit.body.ID, "SUCCEEDED")
+		undone := s.must(s.post(s.a, cancelOf("debit", key), "", ""), 200)
+		s.awaitEnd(s.a, undone.body.Reversal, "SUCCEEDED")
+	}
+}
 
-	// The ones that nobody came back for, and those that take their time.
-	r.await("the decision of the killed one", func() bool { return r.get(a, "/payments/by-key/debit/key-killed").status == 200 })
+func creditBody(account string, amount int, of, id string) string {
+	return fmt.Sprintf(`{"account": %q, "amount": %d, "currency": "EUR", %q: %q}`, account, amount, of, id)
+}
+
+// followUps: credits that go through, at once or after a while, and that do not.
+func (s *stageOf) followUps() {
+	paid := s.must(s.post(s.a, "/debits", "key-to-refund", payBody("FLAKY", 900)), 201).body.ID
+	sent := fmt.Sprintf(`{"account": "FLAKY", "amount": 400, "currency": "EUR", "debitId": %q, "reference": "r", "metadata": {"till": "3"}}`, paid)
+	refund := s.must(s.post(s.a, "/credits", "key-refund", sent), 202)
+	s.must(s.post(s.b, "/credits", "key-refund", sent), 202)
+	s.must(s.post(s.b, "/credits", "key-too-much", creditBody("FLAKY", 501, "debitId", paid)), 422)
+	s.must(s.get(s.b, "/operations/by-key/credit/key-of-nobody"), 404)
+	s.must(s.post(s.a, "/credits", "key-payout", `{"account": "ANNA", "amount": 5, "currency": "EUR"}`), 202)
+	closed := s.must(s.post(s.a, "/credits", "key-no-payout", `{"account": "CLOSED", "amount": 5, "currency": "EUR"}`), 202)
+	odd := s.must(s.post(s.a, "/credits", "key-odd", `{"account": "ODD", "amount": 5, "currency": "EUR"}`), 202)
+	s.awaitEnd(s.b, refund.body.ID, "SUCCEEDED")
+	s.awaitEnd(s.b, closed.body.ID, "REJECTED")
+	s.awaitEnd(s.b, odd.body.ID, "REJECTED")
+	s.must(s.get(s.b, "/payments/"+paid), 200)
+}
+
+// endsOfHolds: captures and releases, and what comes after them.
+func (s *stageOf) endsOfHolds() {
+	held := s.must(s.get(s.a, "/payments/by-key/hold/key-held"), 200).body.ID
+	taken := s.must(s.post(s.a, "/holds/"+held+"/capture", "key-capture", `{"amount": 1000}`), 202)
+	s.must(s.post(s.b, "/holds/"+held+"/release", "key-too-late", ""), 409)
+	s.must(s.post(s.b, cancelOf("hold", "key-held"), "", ""), 409)
+	s.awaitEnd(s.b, taken.body.ID, "SUCCEEDED")
+	back := s.must(s.post(s.b, "/credits", "key-refund-of-hold", creditBody("ANNA", 300, "holdId", held)), 202)
+	s.awaitEnd(s.b, back.body.ID, "SUCCEEDED")
+
+	freed := s.must(s.post(s.a, "/holds", "key-to-release", payBody("ANNA", 60)), 201).body.ID
+	release := s.must(s.post(s.a, "/holds/"+freed+"/release", "key-release", ""), 202)
+	s.awaitEnd(s.b, release.body.ID, "SUCCEEDED")
+	both := s.must(s.post(s.a, "/holds", "key-released-and-cancelled", payBody("ANNA", 60)), 201).body.ID
+	s.must(s.post(s.a, "/holds/"+both+"/release", "key-release-too", ""), 202)
+	s.must(s.post(s.b, cancelOf("hold", "key-released-and-cancelled"), "", ""), 200)
+
+	refused := s.must(s.post(s.a, "/holds", "key-not-captured", payBody("NOCAPTURE", 60)), 201).body.ID
+	capture := s.must(s.post(s.a, "/holds/"+refused+"/capture", "key-no-capture", ""), 202)
+	s.awaitEnd(s.b, capture.body.ID, "REJECTED")
+	s.must(s.post(s.a, "/holds/"+refused+"/release", "key-release-after-all", ""), 202)
+	s.must(s.post(s.a, "/holds", "key-still-held", payBody("ANNA", 9)), 201)
+}
+
+// people: what is parked is settled as somebody has found it, or given back to the queue.
+func (s *stageOf) people() {
+	stuck := s.must(s.post(s.a, "/credits", "key-stuck", `{"account": "STUCK", "amount": 5, "currency": "EUR"}`), 202).body.ID
+	s.operate("settle", "--applied", s.parked("key-by-hand"))
+	s.operate("settle", "--not-applied", s.parked("key-forgiven"))
+	s.operate("redrive", s.parked("key-redriven"))
+	s.awaitEnd(s.a, stuck, "PARKED")
+	s.operate("settle", "--not-applied", stuck)
+}
+
+// parked waits until the reversal of a debit is parked, and gives its id.
+func (s *stageOf) parked(key string) (id string) {
+	s.await("a parked reversal of "+key, func() bool {
+		for _, f := range s.get(s.a, "/payments/by-key/debit/"+key).body.FollowUps {
+			if f.state() == "PARKED" {
+				id = f.ID
+			}
+		}
+		return id != ""
+	})
+	return id
+}
+
+func (s *stageOf) operate(args ...string) {
+	cmd := exec.Command(s.binary, append(append([]string{"ops"}, args...), "--operator=ada", "--reason=as the test has it")...)
+	cmd.Env = append(os.Environ(), "SAFELEDGER_DATABASE_URL="+s.db.URL)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		s.t.Errorf("ops %v: %v\n%s", args, err, out)
+	}
 }
 
 func wantClean(t *testing.T, report *Report) {

@@ -377,7 +377,7 @@ func (r *tillReader) compareCancellation(s *subject, b body, d *differences) {
 	}
 	b.Kind = b.Operation
 	d.payment(b, s, false)
-	if b.Reversal != "" {
+	if b.Reversal != "" || !p.tombstone() { // a tombstone may have got one later
 		undoing := ""
 		if j := p.reversal(); j != nil {
 			undoing = j.id.String()
@@ -415,9 +415,14 @@ func (r *tillReader) compareRead(s *subject, c call, b body, d *differences) {
 func (r *tillReader) compareEnd(s *subject, c call, b body, j *job, d *differences) {
 	d.job(b, j)
 	state := b.state()
+	if !slices.Contains([]string{"PENDING", "SUCCEEDED", "REJECTED", "NOT_APPLIED", "PARKED"}, state) {
+		*d = append(*d, "status "+string(b.Status)+" is none of a follow-up's")
+	}
 	if state != "SUCCEEDED" && state != "REJECTED" {
 		return
 	}
+	d.optional("walletId", b.WalletID, j.walletID)
+	d.time("endedAt", b.EndedAt, j.ended)
 	r.checked(finalEnd)
 	if state != j.state || b.Code != j.code {
 		r.violateAt(finalEnd, s, inTills(c.endPlace), "%s was shown as %s %s, and is %s %s", j, state, b.Code, j.state, j.code)

@@ -269,10 +269,6 @@ func (w *wire) arrivals() []seen {
 	return w.of(func(l seen) bool { return l.event == arrival && !l.lookup })
 }
 
-func (w *wire) lookups() []seen {
-	return w.of(func(l seen) bool { return l.event == arrival && l.lookup })
-}
-
 func (w *wire) effects() []seen { return w.of(func(l seen) bool { return l.event == effect }) }
 
 // trace is the id of a call's trace.
