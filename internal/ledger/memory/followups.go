@@ -95,8 +95,9 @@ func (l *Ledger) reverse(r *row, taken payment.Payment, at time.Time) *followUp 
 }
 
 // Accept claims the key of req and reserves what it takes, or says why not.
-func (l *Ledger) Accept(ctx context.Context, req payment.FollowUpRequest) (answer payment.Acceptance, err error) {
-	err = l.step(ctx, Accept, func() error {
+func (l *Ledger) Accept(ctx context.Context, req payment.FollowUpRequest) (payment.Acceptance, error) {
+	var answer payment.Acceptance
+	err := l.step(ctx, Accept, func() error {
 		answer = l.accept(ctx, req)
 		return nil
 	})
@@ -188,11 +189,12 @@ func (r *row) refuses(req payment.FollowUpRequest) payment.AcceptanceStatus {
 // come of it is undone.
 func (l *Ledger) CancelByKey(
 	ctx context.Context, caller string, op payment.Operation, key payment.Key, original *payment.Request,
-) (answer payment.Cancellation, err error) {
+) (payment.Cancellation, error) {
 	if original != nil && (original.Caller != caller || original.Operation != op || original.Key != key) {
 		return payment.Cancellation{}, errors.New("cancel by key: the original request is of another key")
 	}
-	err = l.step(ctx, Cancel, func() error {
+	var answer payment.Cancellation
+	err := l.step(ctx, Cancel, func() error {
 		answer = l.cancel(identity{key: key.Hash(), caller: caller, operation: op}, original)
 		return nil
 	})

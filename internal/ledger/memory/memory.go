@@ -245,8 +245,9 @@ func (l *Ledger) read(ctx context.Context, r *row) payment.Payment {
 }
 
 // Recover declines what is in flight for longer than the horizon, and says how much.
-func (l *Ledger) Recover(ctx context.Context) (recovered int, err error) {
-	err = l.step(ctx, Recover, func() error {
+func (l *Ledger) Recover(ctx context.Context) (int, error) {
+	recovered := 0
+	err := l.step(ctx, Recover, func() error {
 		for _, r := range l.payments {
 			if l.recoverMet(ctx, r) {
 				recovered++
@@ -255,7 +256,7 @@ func (l *Ledger) Recover(ctx context.Context) (recovered int, err error) {
 		return nil
 	})
 	if err != nil {
-		return recovered, fmt.Errorf("recover: %w", err)
+		return 0, fmt.Errorf("recover: %w", err)
 	}
 	return recovered, nil
 }
@@ -276,7 +277,8 @@ func (l *Ledger) Ping(ctx context.Context) error {
 }
 
 // step runs f alone, between the faults. As with a database, a caller whose time
-// is up gets an error, and does not know more.
+// is up gets an error, and does not know more: what f has found must not be read then,
+// f may yet run (see Late).
 func (l *Ledger) step(ctx context.Context, s Step, f func() error) error {
 	if l.config.Before != nil {
 		if err := l.config.Before(ctx, s); err != nil {

@@ -136,8 +136,9 @@ func (l *Ledger) SettleByHand(ctx context.Context, id uuid.UUID, applied bool, o
 }
 
 // intervene changes a follow-up if change does, and notes it.
-func (l *Ledger) intervene(ctx context.Context, id uuid.UUID, note payment.Note, change func(*followUp) bool) (r payment.OperatorResult, err error) {
-	err = l.step(ctx, Operate, func() error {
+func (l *Ledger) intervene(ctx context.Context, id uuid.UUID, note payment.Note, change func(*followUp) bool) (payment.OperatorResult, error) {
+	var r payment.OperatorResult
+	err := l.step(ctx, Operate, func() error {
 		f := l.followUpByID[id]
 		if f == nil {
 			r.Status = payment.OperatorUnknown

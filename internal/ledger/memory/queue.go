@@ -40,11 +40,12 @@ func classOf(kind payment.Operation) int {
 }
 
 // Lease hands out work that is due, as far as order allows.
-func (l *Ledger) Lease(ctx context.Context, order payment.LeaseOrder) (work []payment.Work, err error) {
+func (l *Ledger) Lease(ctx context.Context, order payment.LeaseOrder) ([]payment.Work, error) {
 	if order.Limit <= 0 {
 		return nil, nil
 	}
-	err = l.step(ctx, Lease, func() error {
+	var work []payment.Work
+	err := l.step(ctx, Lease, func() error {
 		at := l.now()
 		for _, c := range l.choose(order, at) {
 			work = append(work, l.lease(c, order.Lease, at))
@@ -220,9 +221,9 @@ func since(at, then time.Time) time.Duration {
 }
 
 // Settle ends the attempt of the lease that s names.
-func (l *Ledger) Settle(ctx context.Context, s payment.Settlement) (settled bool, err error) {
-	err = l.step(ctx, Settle, func() error {
-		settled = false
+func (l *Ledger) Settle(ctx context.Context, s payment.Settlement) (bool, error) {
+	settled := false
+	err := l.step(ctx, Settle, func() error {
 		f := l.followUpByID[s.ID]
 		if f == nil {
 			return nil
@@ -329,6 +330,23 @@ func (l *Ledger) HandBack(ctx context.Context, w payment.Work) error {
 		return fmt.Errorf("hand back %s: %w", w.ID, err)
 	}
 	return nil
+}
+
+// NextDue is the time until the next follow-up is due, or its lease runs out, by the
+// ledger's clock; false where nothing ever will. A test that lets time pass needs it: a
+// worker asks.
+func (l *Ledger) NextDue() (left time.Duration, waits bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, f := range l.followUps {
+		if f.dueAt.IsZero() {
+			continue
+		}
+		if in := max(f.dueAt.Sub(l.now()), 0); !waits || in < left {
+			left, waits = in, true
+		}
+	}
+	return left, waits
 }
 
 // callKey is the primary key of wallet_calls.
