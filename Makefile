@@ -131,6 +131,11 @@ microbench: require-postgres ## decisions per second and allocations of the Go b
 fuzz: ## fuzz the decoder, the headers and the wallet answers, FUZZTIME each (30s)
 	@tools/fuzz $(or $(FUZZTIME),30s)
 
+.PHONY: schedules
+schedules: ## random interleavings of everything under fake time: N of them (10000), from SEED (another one each time)
+	@go test -c -o bin/schedules.test ./test/schedules
+	@cd test/schedules && ../../bin/schedules.test -schedules $(or $(N),10000) -seed $(or $(SEED),0)
+
 .PHONY: lint
 lint: ## golangci-lint, pinned in tools/lint (its first build takes minutes)
 	@go tool -modfile=tools/lint/go.mod golangci-lint run ./...

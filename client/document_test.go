@@ -39,11 +39,7 @@ func fenced(document, language string) (blocks []string) {
 // whole service on loopback, and are answered as the comment behind each says.
 func TestTheDocumentsShellRunsAsItSays(t *testing.T) {
 	t.Parallel()
-	known, err := knownCallers()
-	if err != nil {
-		t.Fatal(err)
-	}
-	w, err := open(known, onLoopback, 512)
+	w, err := open(onLoopback, 512)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -115,11 +115,7 @@ func fuel(ctx context.Context, till *client.Client, holdKey, captureKey string, 
 // demo is a till of a SafeLedger that runs in this process, with a simulated wallet:
 // the account's name says how the wallet behaves.
 func demo() (*client.Client, func()) {
-	known, err := knownCallers()
-	if err != nil {
-		panic(err)
-	}
-	w, err := open(known, onLoopback, 512)
+	w, err := open(onLoopback, 512)
 	if err != nil {
 		panic(err)
 	}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/safeledger/safeledger/client"
-	"github.com/safeledger/safeledger/internal/callers"
 )
 
 // A payment that the gate has refused and the client has sent again must take the
@@ -81,17 +80,13 @@ func TestReplayingWhatTheGateRefusedHasExactlyOneEffect(t *testing.T) {
 			return false
 		}, [2]int{}, 1},
 	}
-	known, err := knownCallers()
-	if err != nil {
-		t.Fatal(err)
-	}
 	for reason, refuse := range reasons {
 		for _, call := range calls {
 			t.Run(reason+"/"+call.name, func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
-					w := mustOpen(t, known, 1)
-					next, err := w.another(known, inPipes, 1)
+					w := mustOpen(t, 1)
+					next, err := w.another(inPipes, 1)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -125,9 +120,9 @@ func TestReplayingWhatTheGateRefusedHasExactlyOneEffect(t *testing.T) {
 	}
 }
 
-func mustOpen(t *testing.T, known *callers.Callers, maxInFlight int) *whole {
+func mustOpen(t *testing.T, maxInFlight int) *whole {
 	t.Helper()
-	w, err := open(known, inPipes, maxInFlight)
+	w, err := open(inPipes, maxInFlight)
 	if err != nil {
 		t.Fatal(err)
 	}

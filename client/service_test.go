@@ -2,25 +2,15 @@ package client_test
 
 import (
 	"context"
-	"errors"
-	"log/slog"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
 	"sync/atomic"
-	"time"
 
 	"github.com/safeledger/safeledger/client"
-	"github.com/safeledger/safeledger/internal/api"
-	"github.com/safeledger/safeledger/internal/budget"
-	"github.com/safeledger/safeledger/internal/callers"
-	"github.com/safeledger/safeledger/internal/decision"
 	"github.com/safeledger/safeledger/internal/gate"
 	"github.com/safeledger/safeledger/internal/ledger/memory"
-	"github.com/safeledger/safeledger/internal/payment"
-	"github.com/safeledger/safeledger/internal/wallet"
+	"github.com/safeledger/safeledger/internal/servicetest"
 	"github.com/safeledger/safeledger/internal/walletsim"
 	"github.com/safeledger/safeledger/internal/walletsim/pipe"
 )
@@ -47,7 +37,7 @@ func inPipes() (network, error) { return pipe.Listen(), nil }
 
 // whole is SafeLedger as its tills see it: the real gate, API and decision, with the
 // simulated wallet behind and a ledger in memory. Follow-ups are accepted and stay
-// PENDING: there is no queue.
+// PENDING: its workers do not run.
 type whole struct {
 	tills    network
 	wallet   network
@@ -58,27 +48,12 @@ type whole struct {
 	closers  []func()
 }
 
-// knownCallers is a callers file with one till in it. It is read outside of any bubble.
-func knownCallers() (known *callers.Callers, err error) {
-	dir, err := os.MkdirTemp("", "callers")
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	path := filepath.Join(dir, "callers.json")
-	content := `{"callers": [{"name": "store-17", "tokenSha256": "` + callers.HashToken(token) + `", "scopes": ["till"]}]}`
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		return nil, err
-	}
-	return callers.Load(path)
-}
-
 // open starts a service of one replica, with room for maxInFlight requests at once.
-func open(known *callers.Callers, listen func() (network, error), maxInFlight int) (*whole, error) {
-	w := &whole{ledger: memory.New(memory.Config{Horizon: 7400 * ms})}
+func open(listen func() (network, error), maxInFlight int) (*whole, error) {
+	w := &whole{ledger: memory.New(memory.Config{Horizon: servicetest.Horizon})}
 	err := w.openWallet(listen)
 	if err == nil {
-		err = w.openReplica(known, listen, maxInFlight)
+		err = w.openReplica(listen, maxInFlight)
 	}
 	if err != nil {
 		w.close()
@@ -101,45 +76,40 @@ func (w *whole) openWallet(listen func() (network, error)) (err error) {
 
 // another is a second replica: the same ledger and wallet, a gate and a listener of its
 // own. It ends with the first.
-func (w *whole) another(known *callers.Callers, listen func() (network, error), maxInFlight int) (*whole, error) {
+func (w *whole) another(listen func() (network, error), maxInFlight int) (*whole, error) {
 	r := &whole{ledger: w.ledger, wallet: w.wallet, sim: w.sim}
-	err := r.openReplica(known, listen, maxInFlight)
+	err := r.openReplica(listen, maxInFlight)
 	w.closers = append(w.closers, r.close)
 	return r, err
 }
 
-func (w *whole) openReplica(known *callers.Callers, listen func() (network, error), maxInFlight int) error {
-	log := slog.New(slog.DiscardHandler)
-	purse, err := wallet.New(wallet.Config{
-		BaseURL: "http://wallet.test", Version: wallet.V2, ConnectTimeout: 200 * ms, MinToSend: 50 * ms, MaxInFlight: 256, IdleLimit: 10 * time.Second,
-		Breaker:  wallet.BreakerConfig{Window: 10 * time.Second, MinCalls: 20, FailureRatio: 0.5, SlowRatio: 0.5, OpenFor: 5 * time.Second, Probes: 3},
-		SlowCall: 400 * ms, SlowWorkerCall: time.Second, DialContext: w.wallet.DialContext, Observer: silent{}, Log: log,
+func (w *whole) openReplica(listen func() (network, error), maxInFlight int) error {
+	known, err := servicetest.Callers("store-17", token)
+	if err != nil {
+		return err
+	}
+	if w.tills, err = listen(); err != nil {
+		return err
+	}
+	w.closers = append(w.closers, func() { _ = w.tills.Close() })
+	replica, err := servicetest.New(servicetest.Config{
+		Ledger: w.ledger, Tills: w.tills, Callers: known, Wallet: servicetest.Wallet(w.wallet.DialContext), Queue: servicetest.Queue(),
+		MaxInFlight: maxInFlight,
+		Around: func(next http.Handler) http.Handler {
+			return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+				w.handlers.Add(1)
+				next.ServeHTTP(rw, r)
+			})
+		},
 	})
 	if err != nil {
 		return err
 	}
-	w.closers = append(w.closers, purse.Close)
-	w.gate = gate.New(gate.Config{MaxInFlight: maxInFlight, RetryAfter: time.Second, Observer: silent{}, Log: log})
-	handler := api.New(api.Config{
-		Decider: decision.New(w.ledger, purse.Decisions(), decision.Limits{Call: 800 * ms, Lookup: 300 * ms, MinToSend: 50 * ms}),
-		Ledger:  w.ledger, FollowUps: w.ledger, Callers: known, PerCaller: w.gate.PerCaller(0),
-		Budget:            budget.Policy{Server: 2400 * ms, NetworkReserve: 600 * ms},
-		RetryAfterDecline: 2 * time.Second, RetryAfterBusy: time.Second, MaxAmount: payment.MaxAmountMinor,
-		HoldsSupported: true, ReadTimeout: 2400 * ms, Log: log, Observer: silent{},
-	})
-	server := &http.Server{ReadHeaderTimeout: 2 * time.Second, Handler: w.gate.Handler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		w.handlers.Add(1)
-		handler.ServeHTTP(rw, r)
-	}))}
-	if w.tills, err = listen(); err != nil {
-		return err
-	}
-	go func() { _ = server.Serve(w.tills) }() // ends with the server
-	w.closers = append(w.closers, func() { _ = server.Close() })
+	w.gate = replica.Gate
+	w.closers = append(w.closers, replica.Close)
 	return nil
 }
 
-// close ends what was opened, the newest first.
 func (w *whole) close() {
 	for _, f := range slices.Backward(w.closers) {
 		f()
@@ -163,20 +133,4 @@ func (w *whole) moved() (arrived, applied int) {
 		}
 	}
 	return arrived, applied
-}
-
-// silent watches and tells nobody.
-type silent struct{}
-
-func (silent) Refused(string)                                                   {}
-func (silent) BreakerChanged(string, string)                                    {}
-func (silent) OutcomeUnknown(payment.Operation)                                 {}
-func (silent) NotStored(payment.Operation)                                      {}
-func (silent) WalletCall(string, string, string, payment.Reason, time.Duration) {}
-func (silent) Replay(payment.Operation)                                         {}
-func (silent) KeyConflict(payment.Operation, string)                            {}
-func (silent) Accepted(payment.Operation)                                       {}
-func (silent) Cancelled(payment.Operation)                                      {}
-func (silent) NotSent(payment.Operation, payment.Reason)                        {}
-func (silent) Decision(payment.Operation, payment.State, payment.Code, time.Duration, time.Duration) {
 }

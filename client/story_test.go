@@ -15,12 +15,8 @@ import (
 // The customer has paid once. A till that had taken a new key would have charged twice.
 func TestALostAnswerIsFoundAgainByItsKey(t *testing.T) {
 	t.Parallel()
-	known, err := knownCallers()
-	if err != nil {
-		t.Fatal(err)
-	}
 	synctest.Test(t, func(t *testing.T) {
-		w := mustOpen(t, known, 512)
+		w := mustOpen(t, 512)
 		till := w.till(t, w.tills.DialContext)
 		req := client.PaymentRequest{Account: "SLOW-700-ALICE", AmountMinor: 1250, Currency: "EUR"}
 
@@ -53,15 +49,11 @@ func TestALostAnswerIsFoundAgainByItsKey(t *testing.T) {
 // second cancel says what the first one said.
 func TestACancelledKeyPaysForNothing(t *testing.T) {
 	t.Parallel()
-	known, err := knownCallers()
-	if err != nil {
-		t.Fatal(err)
-	}
 	for name, leave := range map[string]time.Duration{"before the decision": 300 * ms, "after it": 10 * time.Second, "before it has come": 0} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				w := mustOpen(t, known, 512)
+				w := mustOpen(t, 512)
 				till := w.till(t, w.tills.DialContext)
 				req := client.PaymentRequest{Account: "SLOW-700-ALICE", AmountMinor: 1250, Currency: "EUR"}
 				if leave > 0 {

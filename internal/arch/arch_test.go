@@ -157,6 +157,7 @@ var rooms = map[string]room{
 	// For tests only.
 	"internal/arch":         {forTests: true},
 	"deploy/grafana":        {forTests: true}, // what is deployed is the JSON that it writes
+	"internal/servicetest":  {wires: true, theirs: []string{ids, "net/http"}, forTests: true},
 	"internal/documenttest": {theirs: []string{compare, "testing"}, forTests: true},
 	"internal/pgtest": {
 		ours:     []string{"internal/devstack", "migrations"},

@@ -334,7 +334,7 @@ func (a *attempt) again(resolve bool, reason string) payment.Settlement {
 		tries-- // this one is given back
 		a.w.Lookups++
 	}
-	return a.pending(payment.RetryTurn, backoff(tries+a.w.Lookups, a.backoffMin, a.backoffMax))
+	return a.pending(payment.RetryTurn, backoff(tries+a.w.Lookups, a.backoffMin, a.backoffMax, a.jitter))
 }
 
 // broken is for a call that the open breaker refused. It comes back through the

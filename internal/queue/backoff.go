@@ -8,7 +8,7 @@ import (
 // backoff is the pause after the given number of tries: exponential from first,
 // capped at most, with full jitter, so that what failed together does not come
 // back together (field report D23). No number of tries overflows it (D6).
-func backoff(tries int, first, most time.Duration) time.Duration {
+func backoff(tries int, first, most time.Duration, jitter Jitter) time.Duration {
 	return jitter(doubled(tries-1, first, most))
 }
 
@@ -22,8 +22,11 @@ func doubled(times int, d, most time.Duration) time.Duration {
 	return d << times
 }
 
-// jitter is a random time of more than 0 and at most d.
-func jitter(d time.Duration) time.Duration {
+// Jitter is a random time of more than 0 and at most d.
+type Jitter func(d time.Duration) time.Duration
+
+// evenly is the Jitter in which every time is as likely as another.
+func evenly(d time.Duration) time.Duration {
 	return rand.N(d) + 1 //nolint:gosec // spreads load, protects nothing
 }
 

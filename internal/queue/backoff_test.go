@@ -12,7 +12,7 @@ func TestBackoffNeverOverflows(t *testing.T) {
 	t.Parallel()
 	for _, tries := range []int{-1, 0, 1, 2, 9, 10, 62, 63, 64, 310, 10_000, math.MaxInt32} {
 		for range 50 {
-			if got := backoff(tries, time.Second, 5*time.Minute); got <= 0 || got > 5*time.Minute {
+			if got := backoff(tries, time.Second, 5*time.Minute, evenly); got <= 0 || got > 5*time.Minute {
 				t.Fatalf("after %d tries: %s", tries, got)
 			}
 		}
@@ -36,7 +36,7 @@ func TestBackoffSpreadsTheHerd(t *testing.T) {
 	const items, buckets = 5000, 32 // tries 6: a ceiling of 32 s
 	var perSecond [buckets]int
 	for range items {
-		perSecond[int((backoff(6, time.Second, 5*time.Minute)-1)/time.Second)]++
+		perSecond[int((backoff(6, time.Second, 5*time.Minute, evenly)-1)/time.Second)]++
 	}
 	for second, n := range perSecond {
 		// A fair share is 156; ten per cent are 500, and none would be a gap.

@@ -16,7 +16,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -94,6 +93,9 @@ type Config struct {
 	SettleWindow     time.Duration   // 15 min
 	LateChecks       []time.Duration // 1 h, 24 h after a reversal found nothing, ascending; none = it is not looked at again
 	LookupsPerSecond int             // 20
+	// Jitter spreads what would come back, or ask, together; nil is evenly. A test that
+	// must be repeatable brings its own.
+	Jitter Jitter
 
 	Observer observer
 	Log      *slog.Logger
@@ -158,6 +160,7 @@ type Queue struct {
 	backoffMin, backoffMax  time.Duration
 	parkAfter, settleWindow time.Duration
 	lateChecks              []time.Duration
+	jitter                  Jitter
 
 	budget  *retryBudget
 	lookups *rate.Limiter
@@ -178,11 +181,15 @@ func New(l ledger, w wallet, cfg Config) (*Queue, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
+	if cfg.Jitter == nil {
+		cfg.Jitter = evenly
+	}
 	q := &Queue{
 		ledger: l, wallet: w, observer: cfg.Observer, log: cfg.Log, tracer: cfg.Tracer,
 		lease: cfg.Lease, callLimit: cfg.CallLimit,
 		backoffMin: cfg.BackoffMin, backoffMax: cfg.BackoffMax,
 		parkAfter: cfg.ParkAfter, settleWindow: cfg.SettleWindow, lateChecks: slices.Clone(cfg.LateChecks),
+		jitter: cfg.Jitter,
 		budget: newRetryBudget(time.Now()),
 		// What may come at once is what comes due between two looks at the queue.
 		lookups: rate.NewLimiter(rate.Limit(cfg.LookupsPerSecond), max(1, int(time.Duration(cfg.LookupsPerSecond)*busyPoll/time.Second))),
@@ -291,7 +298,7 @@ func (q *Queue) fill(ctx context.Context) pace {
 	work, err := q.ledger.Lease(leaseCtx, order)
 	if err != nil {
 		q.log.ErrorContext(ctx, "work cannot be leased", "error", err)
-		return idle()
+		return q.idle()
 	}
 	q.observer.Leased()
 
@@ -331,12 +338,12 @@ func (q *Queue) fill(ctx context.Context) pace {
 	case len(work) > len(unbegun):
 		return pace{wait: busyPoll}
 	}
-	return idle()
+	return q.idle()
 }
 
 // idle spreads replicas, so that they do not ask in step.
-func idle() pace {
-	return pace{wait: idlePoll*3/4 + rand.N(idlePoll/4)} //nolint:gosec // spreads load
+func (q *Queue) idle() pace {
+	return pace{wait: idlePoll*3/4 + q.jitter(idlePoll/4)}
 }
 
 // order is what this replica can take on now.

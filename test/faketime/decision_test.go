@@ -16,6 +16,7 @@ import (
 
 	"github.com/safeledger/safeledger/internal/ledger/memory"
 	"github.com/safeledger/safeledger/internal/payment"
+	"github.com/safeledger/safeledger/internal/servicetest"
 	"github.com/safeledger/safeledger/internal/walletsim"
 )
 
@@ -131,6 +132,7 @@ func TestNoTillWaitsLongerThanItsBudgetAndOurWrites(t *testing.T) {
 			st.rule(walletsim.Rule{Fault: walletsim.Slow(call)})
 			r := st.mustDebit("k", "anna", header)
 
+			policy := servicetest.Budget()
 			effective := policy.Server
 			if header >= 0 {
 				effective = min(max(time.Duration(header)*ms-policy.NetworkReserve, 0), policy.Server)
@@ -448,7 +450,7 @@ func TestStorageThatFailsIsAnUnknownOutcomeAndRecoveryDecides(t *testing.T) {
 					t.Errorf("%d debits on the wire, want %d", debits, c.wantDebits)
 				}
 				broken = false
-				time.Sleep(horizon + ms) // fake
+				time.Sleep(servicetest.Horizon + ms) // fake
 				again := st.mustDebit("k", "anna", none)
 				got := strings.TrimSpace(strconv.Itoa(again.status) + " " + member(again.body, "code"))
 				if got != c.wantReplay {
@@ -472,7 +474,7 @@ func TestAnOwnerThatComesBackLateAnswersWithTheStoredDecline(t *testing.T) {
 	t.Parallel()
 	stopped := func(ctx context.Context, step memory.Step) error {
 		if step == memory.Decide && ctx.Err() == nil {
-			time.Sleep(horizon) // longer than its own limit: the process stood still
+			time.Sleep(servicetest.Horizon) // longer than its own limit: the process stood still
 		}
 		return nil
 	}
@@ -480,7 +482,7 @@ func TestAnOwnerThatComesBackLateAnswersWithTheStoredDecline(t *testing.T) {
 		done := make(chan reply, 1)
 		go func() { done <- st.mustDebit("k", "anna", none) }()
 		synctest.Wait()
-		time.Sleep(horizon - ms) // fake: not yet overdue
+		time.Sleep(servicetest.Horizon - ms) // fake: not yet overdue
 		if r := st.mustDebit("k", "anna", none); r.status != http.StatusConflict {
 			t.Errorf("within the horizon: %d", r.status)
 		}

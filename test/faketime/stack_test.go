@@ -11,24 +11,18 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"log/slog"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/safeledger/safeledger/internal/api"
 	"github.com/safeledger/safeledger/internal/api/apitest"
-	"github.com/safeledger/safeledger/internal/budget"
-	"github.com/safeledger/safeledger/internal/callers"
-	"github.com/safeledger/safeledger/internal/decision"
 	"github.com/safeledger/safeledger/internal/gate"
 	"github.com/safeledger/safeledger/internal/ledger/memory"
 	"github.com/safeledger/safeledger/internal/payment"
+	"github.com/safeledger/safeledger/internal/servicetest"
 	"github.com/safeledger/safeledger/internal/wallet"
 	"github.com/safeledger/safeledger/internal/walletsim"
 	"github.com/safeledger/safeledger/internal/walletsim/pipe"
@@ -37,17 +31,6 @@ import (
 const (
 	ms    = time.Millisecond
 	token = "a-till-of-store-17"
-)
-
-// The numbers of the contract, as the configuration has them by default.
-var (
-	policy = budget.Policy{Server: 2400 * ms, NetworkReserve: 600 * ms}
-	limits = decision.Limits{Call: 800 * ms, Lookup: 300 * ms, MinToSend: 50 * ms}
-)
-
-const (
-	horizon     = 7400 * ms // server budget + recovery grace
-	maxInFlight = 512
 )
 
 // stack is the service with both of its sides.
@@ -71,72 +54,47 @@ type settings struct {
 // inBubble runs test with a stack in a bubble of its own.
 func inBubble(t *testing.T, s settings, test func(*stack)) {
 	t.Helper()
-	// The file is read by the kernel, so outside the bubble.
-	path := filepath.Join(t.TempDir(), "callers.json")
-	content := `{"callers": [{"name": "store-17", "tokenSha256": "` + callers.HashToken(token) + `", "scopes": ["till"]}]}`
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	known, err := callers.Load(path)
-	if err != nil {
-		t.Fatal(err)
-	}
 	checker := apitest.New(t)
 	synctest.Test(t, func(t *testing.T) {
-		st := open(t, s, known)
+		st := open(t, s)
 		st.tills.Transport = checker.Transport(st.tills.Transport)
 		test(st)
 	})
 }
 
-func open(t *testing.T, s settings, known *callers.Callers) *stack {
-	log := slog.New(slog.DiscardHandler)
+func open(t *testing.T, s settings) *stack {
+	t.Helper()
 	st := &stack{t: t, seen: &events{}}
-
 	var err error
 	if st.sim, err = walletsim.New(walletsim.Config{OpenAccounts: true}); err != nil {
 		t.Fatal(err)
 	}
 	toWallet := pipe.Listen()
 	go func() { _ = st.sim.Serve(toWallet) }()
-
-	walletConfig := wallet.Config{
-		BaseURL: "http://wallet.test", Version: wallet.V2, ConnectTimeout: 200 * ms, MinToSend: limits.MinToSend,
-		MaxInFlight: 256, IdleLimit: 10 * time.Second,
-		Breaker:  wallet.BreakerConfig{Window: 10 * time.Second, MinCalls: 20, FailureRatio: 0.5, SlowRatio: 0.5, OpenFor: 5 * time.Second, Probes: 3},
-		SlowCall: 400 * ms, SlowWorkerCall: time.Second,
-		DialContext: toWallet.DialContext, Observer: st.seen, Log: log,
+	known, err := servicetest.Callers("store-17", token)
+	if err != nil {
+		t.Fatal(err)
 	}
+	s.ledger.Horizon = servicetest.Horizon
+	st.ledger = memory.New(s.ledger)
+	walletConfig := servicetest.Wallet(toWallet.DialContext)
+	walletConfig.Observer = st.seen
 	if s.wallet != nil {
 		s.wallet(&walletConfig)
 	}
-	if st.wallet, err = wallet.New(walletConfig); err != nil {
+	toUs := pipe.Listen()
+	replica, err := servicetest.New(servicetest.Config{
+		Ledger: st.ledger, Tills: toUs, Callers: known, Wallet: walletConfig, Queue: servicetest.Queue(), MaxInFlight: s.gate, Observer: st.seen,
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
-
-	s.ledger.Horizon = horizon
-	st.ledger = memory.New(s.ledger)
-	if s.gate == 0 {
-		s.gate = maxInFlight
-	}
-	st.gate = gate.New(gate.Config{MaxInFlight: s.gate, RetryAfter: time.Second, Observer: st.seen, Log: log})
-
-	handler := api.New(api.Config{
-		Decider: decision.New(st.ledger, st.wallet.Decisions(), limits),
-		Ledger:  st.ledger, Callers: known, PerCaller: st.gate.PerCaller(0), Budget: policy,
-		RetryAfterDecline: 2 * time.Second, RetryAfterBusy: time.Second, MaxAmount: payment.MaxAmountMinor,
-		HoldsSupported: true, ReadTimeout: policy.Server, Log: log, Observer: st.seen,
-	})
-	server := &http.Server{Handler: st.gate.Handler(handler), ReadHeaderTimeout: 2 * time.Second}
-	toUs := pipe.Listen()
-	go func() { _ = server.Serve(toUs) }()
-
-	transport := &http.Transport{DialContext: toUs.DialContext, MaxIdleConnsPerHost: maxInFlight, DisableCompression: true}
+	st.gate, st.wallet = replica.Gate, replica.Wallet
+	transport := &http.Transport{DialContext: toUs.DialContext, MaxIdleConnsPerHost: servicetest.MaxInFlight, DisableCompression: true}
 	st.tills = &http.Client{Transport: transport}
 	t.Cleanup(func() {
 		transport.CloseIdleConnections()
-		_ = server.Close()
-		st.wallet.Close()
+		replica.Close()
 		_ = st.sim.Close()
 	})
 	return st
@@ -232,6 +190,8 @@ func (st *stack) rule(r walletsim.Rule) {
 
 // events collects what metrics would count.
 type events struct {
+	servicetest.Silent
+
 	mu       sync.Mutex
 	refused  map[string]int
 	breakers []string
@@ -258,16 +218,6 @@ func (e *events) OutcomeUnknown(payment.Operation) {
 	defer e.mu.Unlock()
 	e.unknown++
 }
-
-func (e *events) WalletCall(string, string, string, payment.Reason, time.Duration) {}
-func (e *events) Decision(payment.Operation, payment.State, payment.Code, time.Duration, time.Duration) {
-}
-func (e *events) Replay(payment.Operation)                  {}
-func (e *events) KeyConflict(payment.Operation, string)     {}
-func (e *events) Accepted(payment.Operation)                {}
-func (e *events) Cancelled(payment.Operation)               {}
-func (e *events) NotStored(payment.Operation)               {}
-func (e *events) NotSent(payment.Operation, payment.Reason) {}
 
 // slowly is a ledger fault that holds a step up for d, or until its caller's time is up.
 func slowly(at memory.Step, d time.Duration) memory.Fault {

@@ -202,7 +202,7 @@ func cancelOfAHoldKnowsHowItEnded(ctx context.Context, t *testing.T, open Open) 
 		hold := approve(ctx, t, l, payment.Hold, req.Key)
 		f := accept(ctx, t, l, c.end(hold, "end of "+req.Key))
 		if c.state != payment.Pending {
-			must(t, l.End(ctx, f.ID, c.state, c.code, map[bool]string{true: "w-2"}[c.state == payment.Succeeded]))
+			end(ctx, t, l, f.ID, c.state, c.code, map[bool]string{true: "w-2"}[c.state == payment.Succeeded])
 		}
 
 		got, err := l.CancelByKey(ctx, req.Caller, req.Operation, req.Key, nil)
@@ -253,7 +253,7 @@ func cancelledHoldTakesNothingMore(ctx context.Context, t *testing.T, open Open)
 		if c := cancel(ctx, t, l, req, nil); c.Reversal != release.ID {
 			t.Errorf("undone by %s, want the release %s", c.Reversal, release.ID)
 		}
-		must(t, l.End(ctx, release.ID, payment.Refused, refusal, ""))
+		end(ctx, t, l, release.ID, payment.Refused, refusal, "")
 
 		got, err := l.Accept(ctx, Capture(hold, "capture of "+payment.Key(refusal), 0))
 		must(t, err)

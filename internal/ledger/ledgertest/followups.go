@@ -121,7 +121,7 @@ func acceptedKeyIsReplayedOrRefused(ctx context.Context, t *testing.T, open Open
 			}
 		}
 		check(payment.Pending)
-		must(t, l.End(ctx, first.ID, payment.Parked, "", ""))
+		end(ctx, t, l, first.ID, payment.Parked, "", "")
 		check(payment.Parked)
 
 		theirs := req
@@ -156,7 +156,7 @@ func paymentTakesWhatItCan(ctx context.Context, t *testing.T, open Open) {
 			approved(ctx, t, l, p, key)
 			f := accept(ctx, t, l, make(p, "before "+key))
 			if state != payment.Pending {
-				must(t, l.End(ctx, f.ID, state, code, map[bool]string{true: "w-2"}[state == payment.Succeeded]))
+				end(ctx, t, l, f.ID, state, code, map[bool]string{true: "w-2"}[state == payment.Succeeded])
 			}
 		}
 	}
@@ -316,7 +316,7 @@ func creditsNeverExceed(ctx context.Context, t *testing.T, open Open) {
 	l := open(t, never)
 	debit, hold := approve(ctx, t, l, payment.Debit, "debit"), approve(ctx, t, l, payment.Hold, "hold")
 	capture := accept(ctx, t, l, Capture(hold, "capture", 1000))
-	must(t, l.End(ctx, capture.ID, payment.Succeeded, "", "w-2"))
+	end(ctx, t, l, capture.ID, payment.Succeeded, "", "w-2")
 	for p, most := range map[*payment.Payment]int{&debit: 4, &hold: 3} {
 		const many = 20
 		var accepted [many]bool

@@ -31,9 +31,14 @@ type Ledger interface {
 	OperationByID(ctx context.Context, caller string, id uuid.UUID) (payment.FollowUp, bool, error)
 	OperationByKey(ctx context.Context, caller string, kind payment.Operation, key payment.Key) (payment.FollowUp, bool, error)
 
-	// End ends a follow-up as the queue would. A ledger need not have it for anybody
-	// but this suite.
-	End(ctx context.Context, id uuid.UUID, state payment.FollowUpState, code payment.Code, walletID string) error
+	Lease(ctx context.Context, order payment.LeaseOrder) ([]payment.Work, error)
+	Settle(ctx context.Context, s payment.Settlement) (bool, error)
+	HandBack(ctx context.Context, w payment.Work) error
+
+	Parked(ctx context.Context, limit int) ([]payment.FollowUpDetail, error)
+	Timeline(ctx context.Context, id uuid.UUID) (payment.Timeline, bool, error)
+	Redrive(ctx context.Context, id uuid.UUID, operator, reason string) (payment.OperatorResult, error)
+	SettleByHand(ctx context.Context, id uuid.UUID, applied bool, operator, reason string) (payment.OperatorResult, error)
 }
 
 // Open makes an empty ledger that recovers what is in flight for longer than
@@ -106,6 +111,26 @@ func Run(t *testing.T, open Open) {
 		{"CancelOfADeclineIsTheDecline", cancelOfADeclineIsTheDecline},
 		{"CancelWithAnotherBodyIsRefused", cancelWithAnotherBodyIsRefused},
 		{"CancelRacesHaveOneOutcome", cancelRacesHaveOneOutcome},
+		{"LeaseTellsAllThatAnAttemptNeeds", leaseTellsAll},
+		{"ReversalKnowsWhatCreditsHaveGivenBack", reversalKnowsItsCredits},
+		{"ReplicasShareTheQueue", replicasShareTheQueue},
+		{"NothingIsEarlyAndTheOldestIsFirst", nothingIsEarly},
+		{"LeaseKeepsToItsAllowances", leaseKeepsToItsAllowances},
+		{"BacklogIsStillAFirstAttempt", backlogIsStillAFirstAttempt},
+		{"ClassesShareALease", classesShareALease},
+		{"NoClassStarvesWhereOneIsAskedFor", noClassStarves},
+		{"RunOutLeaseIsTakenOverAndTheOldOneIsFenced", runOutLeaseIsTakenOver},
+		{"WhatWasTakenOverGoesBeforeABacklogOfLookups", takenOverGoesFirst},
+		{"SettlementIsWhatTheNextAttemptFinds", settlementIsWhatTheNextFinds},
+		{"ImpossibleSettlementIsRefused", impossibleSettlementIsRefused},
+		{"DoubtIsRememberedWithItsTime", doubtIsRemembered},
+		{"ReversalThatFoundNothingIsReopened", reversalIsReopened},
+		{"ReversalOfATombstoneKnowsWhatItIsAbout", reversalOfATombstone},
+		{"EveryReversalIsWorkAtOnce", everyReversalIsWork},
+		{"CallsOfWhoCameLateAreKept", callsOfWhoCameLate},
+		{"TimelineTellsWhatHappened", timelineTells},
+		{"RedriveIsTheSameWorkAgain", redriveIsTheSameWork},
+		{"SettlingByHandKeepsOrGivesBack", settlingByHand},
 		{"WhoseTimeIsUpGetsAnError", whoseTimeIsUp},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -622,6 +647,12 @@ func whoseTimeIsUp(ctx context.Context, t *testing.T, open Open) {
 	}
 	if _, err := l.Recover(over); err == nil {
 		t.Error("recovered without time")
+	}
+	if work, err := l.Lease(over, everything(1)); err == nil {
+		t.Errorf("leased without time: %+v", work)
+	}
+	if _, err := l.Settle(over, payment.Settlement{ID: claimed.ID, State: payment.Succeeded}); err == nil {
+		t.Error("settled without time")
 	}
 }
 

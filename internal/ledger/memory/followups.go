@@ -14,14 +14,29 @@ import (
 	"github.com/safeledger/safeledger/internal/payment"
 )
 
-// followUp is a row of operations, as far as tills see it. Nobody carries it out
-// here: it stays as it was accepted.
+// followUp is a row of operations: a follow-up as tills see it, and the work item that
+// it is.
 type followUp struct {
 	payment.FollowUp // Amount is of a release too, which is told without
 
+	of          *row // its payment's, nil of a payout
 	caller      string
 	fingerprint payment.Fingerprint // zero of a reversal
 	cancelled   bool                // a release whose hold was cancelled by key since
+
+	outbound payment.Reference
+	reverses payment.Reference // of a reversal: what it undoes
+	pays     string            // of a reversal: the account
+	targetID string
+
+	attempts, lookups, lateChecks int
+	fence                         int64
+	turn                          payment.Turn // as stored: of a lease that is out or ran out, leased
+	leasedTurn                    payment.Turn // what it was before that, "" where no attempt is out
+	resolve                       bool
+	dueAt, triedFrom, doubtAt     time.Time // zero = null
+	parkReason                    string
+	lastReason                    payment.Reason
 }
 
 // told is f as reads give it: it shares nothing with the row.
@@ -53,25 +68,36 @@ func (r *row) cancelled() bool {
 	return slices.ContainsFunc(r.followUps, func(f *followUp) bool { return f.Kind == payment.Reversal || f.cancelled })
 }
 
-// add writes a follow-up's row; r is nil for a payout.
+// add writes a follow-up's row, due at once; r is nil for a payout.
 func (l *Ledger) add(r *row, f *followUp, at time.Time) *followUp {
-	f.ID, f.State, f.CreatedAt = newID(at), payment.Pending, at
+	f.ID, f.State, f.CreatedAt, f.dueAt, f.triedFrom = l.newID(at), payment.Pending, at, at, at
 	if r != nil {
-		f.PaymentID = r.payment.ID
+		f.of, f.PaymentID = r, r.payment.ID
 		r.followUps = append(r.followUps, f)
 	}
 	l.followUps = append(l.followUps, f)
+	l.followUpByID[f.ID] = f
 	return f
 }
 
-// reverse writes the reversal of r, which took amount.
-func (l *Ledger) reverse(r *row, amount payment.Money, at time.Time) *followUp {
-	return l.add(r, &followUp{caller: r.payment.Caller, FollowUp: payment.FollowUp{Kind: payment.Reversal, Amount: amount}}, at)
+// reverse writes the reversal that undoes taken, which is r's payment or what the till
+// says that it was. It begins by looking, unless the wallet's id of it is known.
+func (l *Ledger) reverse(r *row, taken payment.Payment, at time.Time) *followUp {
+	f := &followUp{
+		caller: r.payment.Caller, FollowUp: payment.FollowUp{Kind: payment.Reversal, Amount: taken.Amount},
+		outbound: taken.Reference.Reversal(), reverses: taken.Reference, pays: taken.Account, targetID: taken.WalletID,
+		turn: payment.LookupTurn,
+	}
+	if taken.WalletID != "" {
+		f.turn = payment.FirstTurn
+	}
+	return l.add(r, f, at)
 }
 
 // Accept claims the key of req and reserves what it takes, or says why not.
-func (l *Ledger) Accept(ctx context.Context, req payment.FollowUpRequest) (answer payment.Acceptance, err error) {
-	err = l.step(ctx, Accept, func() error {
+func (l *Ledger) Accept(ctx context.Context, req payment.FollowUpRequest) (payment.Acceptance, error) {
+	var answer payment.Acceptance
+	err := l.step(ctx, Accept, func() error {
 		answer = l.accept(ctx, req)
 		return nil
 	})
@@ -91,7 +117,10 @@ func (l *Ledger) accept(ctx context.Context, req payment.FollowUpRequest) paymen
 		told.State, told.Code, told.WalletID, told.EndedAt = payment.Pending, "", "", time.Time{}
 		return payment.Acceptance{Status: payment.AcceptedBefore, FollowUp: told}
 	}
-	f := &followUp{caller: req.Caller, fingerprint: req.Fingerprint(), FollowUp: payment.FollowUp{Kind: req.Kind, Amount: req.Amount}}
+	f := &followUp{
+		caller: req.Caller, fingerprint: req.Fingerprint(), FollowUp: payment.FollowUp{Kind: req.Kind, Amount: req.Amount},
+		outbound: req.DeriveReference(), turn: payment.FirstTurn,
+	}
 	if req.Kind == payment.Credit {
 		f.Account, f.TillReference, f.Metadata = req.Account, req.TillReference, maps.Clone(req.Metadata)
 	}
@@ -109,7 +138,7 @@ func (l *Ledger) accept(ctx context.Context, req payment.FollowUpRequest) paymen
 			f.Amount = payment.Money{AmountMinor: cmp.Or(req.Amount.AmountMinor, r.payment.Amount.AmountMinor), Currency: r.payment.Amount.Currency}
 		}
 	}
-	l.followUpByKey[key] = l.add(r, f, now())
+	l.followUpByKey[key] = l.add(r, f, l.now())
 	return payment.Acceptance{Status: payment.Accepted, FollowUp: f.told()}
 }
 
@@ -160,11 +189,12 @@ func (r *row) refuses(req payment.FollowUpRequest) payment.AcceptanceStatus {
 // come of it is undone.
 func (l *Ledger) CancelByKey(
 	ctx context.Context, caller string, op payment.Operation, key payment.Key, original *payment.Request,
-) (answer payment.Cancellation, err error) {
+) (payment.Cancellation, error) {
 	if original != nil && (original.Caller != caller || original.Operation != op || original.Key != key) {
 		return payment.Cancellation{}, errors.New("cancel by key: the original request is of another key")
 	}
-	err = l.step(ctx, Cancel, func() error {
+	var answer payment.Cancellation
+	err := l.step(ctx, Cancel, func() error {
 		answer = l.cancel(identity{key: key.Hash(), caller: caller, operation: op}, original)
 		return nil
 	})
@@ -175,7 +205,7 @@ func (l *Ledger) CancelByKey(
 }
 
 func (l *Ledger) cancel(key identity, original *payment.Request) payment.Cancellation {
-	at := now()
+	at := l.now()
 	r, seen := l.byKey[key]
 	if !seen {
 		r = l.entomb(key, original, at)
@@ -197,9 +227,11 @@ func (l *Ledger) cancel(key identity, original *payment.Request) payment.Cancell
 		l.decide(r, payment.DeclineAndReverse(payment.Cancelled))
 		undoneBy = r.find(payment.Reversal)
 	case r.payment.State == payment.Approved:
-		undoneBy = l.reverse(r, r.payment.Amount, at)
+		undoneBy = l.reverse(r, r.payment, at)
 	case r.tombstone() && original != nil:
-		undoneBy = l.reverse(r, original.Amount, at)
+		undoneBy = l.reverse(r, payment.Payment{
+			Reference: original.DeriveReference(), Account: original.Account, Amount: original.Amount,
+		}, at)
 	}
 	cancelled := payment.Cancellation{Status: payment.CancelledPayment, Payment: r.answer()}
 	if undoneBy != nil {
@@ -211,19 +243,24 @@ func (l *Ledger) cancel(key identity, original *payment.Request) payment.Cancell
 // entomb writes the tombstone of a key that was never seen.
 func (l *Ledger) entomb(key identity, original *payment.Request, at time.Time) *row {
 	r := &row{payment: payment.Payment{
-		ID: newID(at), Caller: key.caller, Operation: key.operation, Reference: payment.Reference(uuid.New()),
+		ID: l.newID(at), Caller: key.caller, Operation: key.operation, Reference: payment.Reference(uuid.New()),
 		State: payment.Declined, Code: payment.Cancelled, CreatedAt: at, DecidedAt: at,
 	}}
 	if original != nil {
 		r.fingerprint, r.payment.Reference = original.Fingerprint(), original.DeriveReference()
 	}
-	l.byKey[key], l.byID[r.payment.ID] = r, r
+	l.keep(key, r)
 	return r
 }
 
 // OperationByID is the follow-up, if it is caller's.
 func (l *Ledger) OperationByID(ctx context.Context, caller string, id uuid.UUID) (payment.FollowUp, bool, error) {
-	f, found, err := l.readFollowUp(ctx, func(f *followUp) bool { return f.ID == id && f.caller == caller })
+	f, found, err := l.readFollowUp(ctx, func() *followUp {
+		if f := l.followUpByID[id]; f != nil && f.caller == caller {
+			return f
+		}
+		return nil
+	})
 	if err != nil {
 		return payment.FollowUp{}, false, fmt.Errorf("read follow-up %s: %w", id, err)
 	}
@@ -232,8 +269,8 @@ func (l *Ledger) OperationByID(ctx context.Context, caller string, id uuid.UUID)
 
 // OperationByKey is OperationByID by the till's own key.
 func (l *Ledger) OperationByKey(ctx context.Context, caller string, kind payment.Operation, key payment.Key) (payment.FollowUp, bool, error) {
-	f, found, err := l.readFollowUp(ctx, func(f *followUp) bool {
-		return f == l.followUpByKey[identity{key: key.Hash(), caller: caller, operation: kind}]
+	f, found, err := l.readFollowUp(ctx, func() *followUp {
+		return l.followUpByKey[identity{key: key.Hash(), caller: caller, operation: kind}]
 	})
 	if err != nil {
 		return payment.FollowUp{}, false, fmt.Errorf("read a %s by its key: %w", kind, err)
@@ -241,40 +278,15 @@ func (l *Ledger) OperationByKey(ctx context.Context, caller string, kind payment
 	return f, found, nil
 }
 
-func (l *Ledger) readFollowUp(ctx context.Context, is func(*followUp) bool) (told payment.FollowUp, found bool, err error) {
+func (l *Ledger) readFollowUp(ctx context.Context, find func() *followUp) (told payment.FollowUp, found bool, err error) {
 	err = l.step(ctx, Read, func() error {
-		i := slices.IndexFunc(l.followUps, is)
-		if found = i >= 0; found {
-			told = l.followUps[i].told()
+		f := find()
+		if found = f != nil; found {
+			told = f.told()
 		}
 		return nil
 	})
 	return told, found, err
-}
-
-// End moves a follow-up that is PENDING or PARKED on, as a worker would.
-func (l *Ledger) End(_ context.Context, id uuid.UUID, state payment.FollowUpState, code payment.Code, walletID string) error {
-	return l.alone(func() error {
-		i := slices.IndexFunc(l.followUps, func(f *followUp) bool { return f.ID == id })
-		if i < 0 {
-			return errors.New("the follow-up is not in the ledger")
-		}
-		f := l.followUps[i]
-		if f.State != payment.Pending && f.State != payment.Parked {
-			return fmt.Errorf("the follow-up is %s already", f.State)
-		}
-		if f.cancelled && state == payment.Refused { // see the ledger's endsAs
-			state = payment.Parked
-			if code == "HOLD_NOT_ACTIVE" {
-				state, code = payment.Succeeded, ""
-			}
-		}
-		f.State, f.Code, f.WalletID = state, code, walletID
-		if state != payment.Pending && state != payment.Parked {
-			f.EndedAt = now()
-		}
-		return nil
-	})
 }
 
 // Exposures is the money of follow-ups that are not carried out yet, by kind, state
@@ -292,7 +304,7 @@ func (l *Ledger) Exposures(ctx context.Context) (open []payment.Exposure, err er
 			e.Kind, e.State, e.Currency = f.Kind, f.State, f.Amount.Currency
 			e.Count++
 			e.AmountMinor += f.Amount.AmountMinor
-			e.OldestAge = max(e.OldestAge, now().Sub(f.CreatedAt))
+			e.OldestAge = max(e.OldestAge, l.now().Sub(f.CreatedAt))
 			sums[g] = e
 		}
 		open = slices.SortedFunc(maps.Values(sums), func(a, b payment.Exposure) int {

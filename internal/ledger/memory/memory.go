@@ -6,7 +6,6 @@ package memory
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -31,10 +30,22 @@ const (
 	Recover
 	Accept
 	Cancel
+	Lease
+	Settle
+	HandBack
+	Operate // what operators do
 )
 
 // Fault is called at a step and may wait, by the clock or for ctx, and fail it.
 type Fault func(ctx context.Context, step Step) error
+
+// Late is the error of a Fault before a step that takes effect all the same, After so
+// long: its caller has given up on a statement that is still on its way.
+type Late struct{ After time.Duration }
+
+func (e Late) Error() string {
+	return fmt.Sprintf("the connection to the database was lost; what was said arrives %s later", e.After)
+}
 
 // Config is how a Ledger behaves. The zero value but for Horizon is a ledger that
 // answers at once.
@@ -51,16 +62,31 @@ type Config struct {
 	Recovered func(ctx context.Context, p payment.Payment)
 }
 
-// Ledger is a ledger in memory. It is safe for concurrent use.
+// Ledger is what one process has of a ledger in memory. It is safe for concurrent use.
 type Ledger struct {
+	*tables
+
 	config Config
+}
 
-	mu    sync.Mutex
-	byKey map[identity]*row
-	byID  map[uuid.UUID]*row
+// tables are what all processes share.
+type tables struct {
+	mu   sync.Mutex
+	skew time.Duration // of the database's clock
+	ids  uint64        // that were given
 
-	followUpByKey map[identity]*followUp
+	payments []*row // oldest first
+	byKey    map[identity]*row
+	byID     map[uuid.UUID]*row
+
 	followUps     []*followUp // oldest first
+	followUpByKey map[identity]*followUp
+	followUpByID  map[uuid.UUID]*followUp
+
+	calls    []madeCall
+	recorded map[callKey]struct{}
+	notes    []payment.Note
+	leases   uint64 // that were asked for
 }
 
 // identity is the unique constraint of contract section 1.
@@ -78,12 +104,26 @@ type row struct {
 
 // New makes an empty Ledger.
 func New(config Config) *Ledger {
+	return (&Ledger{tables: &tables{
+		byKey: map[identity]*row{}, byID: map[uuid.UUID]*row{},
+		followUpByKey: map[identity]*followUp{}, followUpByID: map[uuid.UUID]*followUp{}, recorded: map[callKey]struct{}{},
+	}}).Another(config)
+}
+
+// Another is what another process has of the same ledger.
+func (l *Ledger) Another(config Config) *Ledger {
 	if config.Recovered == nil {
 		config.Recovered = func(context.Context, payment.Payment) {}
 	}
-	return &Ledger{
-		config: config, byKey: map[identity]*row{}, byID: map[uuid.UUID]*row{}, followUpByKey: map[identity]*followUp{},
-	}
+	return &Ledger{tables: l.tables, config: config}
+}
+
+// Skew makes the ledger's clock differ from the processes' by d from now on, as after
+// a failover to a machine whose clock is off.
+func (l *Ledger) Skew(d time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.skew = d
 }
 
 // Claim makes the key of req its own, or says whose it is.
@@ -104,9 +144,9 @@ func (l *Ledger) claim(ctx context.Context, req payment.Request) payment.Claim {
 	fingerprint := req.Fingerprint()
 	stored, taken := l.byKey[key]
 	if !taken {
-		at := now()
+		at := l.now()
 		stored = &row{fingerprint: fingerprint, payment: payment.Payment{
-			ID:            newID(at),
+			ID:            l.newID(at),
 			Caller:        req.Caller,
 			Operation:     req.Operation,
 			Account:       req.Account,
@@ -117,7 +157,7 @@ func (l *Ledger) claim(ctx context.Context, req payment.Request) payment.Claim {
 			State:         payment.InFlight,
 			CreatedAt:     at,
 		}}
-		l.byKey[key], l.byID[stored.payment.ID] = stored, stored
+		l.keep(key, stored)
 		return payment.Claim{Status: payment.ClaimNew, Payment: stored.answer()}
 	}
 	if !stored.tombstone() && stored.fingerprint != fingerprint {
@@ -134,6 +174,12 @@ func (l *Ledger) claim(ctx context.Context, req payment.Request) payment.Claim {
 	return payment.Claim{Status: status, Payment: stored.answer()}
 }
 
+// keep writes a payment's row.
+func (l *Ledger) keep(key identity, r *row) {
+	l.payments = append(l.payments, r)
+	l.byKey[key], l.byID[r.payment.ID] = r, r
+}
+
 // Decide stores d if the payment is still in flight, and returns what is stored.
 func (l *Ledger) Decide(ctx context.Context, p payment.Payment, d payment.Decision) (payment.Payment, error) {
 	var stored payment.Payment
@@ -148,6 +194,8 @@ func (l *Ledger) Decide(ctx context.Context, p payment.Payment, d payment.Decisi
 			}
 			l.decide(r, d)
 		}
+		// What the handler asked was on the wire, whoever has decided.
+		l.record(p.ID, 0, 1, d.Calls)
 		stored = r.answer()
 		return nil
 	})
@@ -197,9 +245,10 @@ func (l *Ledger) read(ctx context.Context, r *row) payment.Payment {
 }
 
 // Recover declines what is in flight for longer than the horizon, and says how much.
-func (l *Ledger) Recover(ctx context.Context) (recovered int, err error) {
-	err = l.step(ctx, Recover, func() error {
-		for _, r := range l.byID {
+func (l *Ledger) Recover(ctx context.Context) (int, error) {
+	recovered := 0
+	err := l.step(ctx, Recover, func() error {
+		for _, r := range l.payments {
 			if l.recoverMet(ctx, r) {
 				recovered++
 			}
@@ -207,14 +256,14 @@ func (l *Ledger) Recover(ctx context.Context) (recovered int, err error) {
 		return nil
 	})
 	if err != nil {
-		return recovered, fmt.Errorf("recover: %w", err)
+		return 0, fmt.Errorf("recover: %w", err)
 	}
 	return recovered, nil
 }
 
 // recoverMet declines a payment that is overdue, and reports whether it was.
 func (l *Ledger) recoverMet(ctx context.Context, r *row) bool {
-	if r.payment.State != payment.InFlight || !r.payment.CreatedAt.Before(now().Add(-l.config.Horizon)) {
+	if r.payment.State != payment.InFlight || !r.payment.CreatedAt.Before(l.now().Add(-l.config.Horizon)) {
 		return false
 	}
 	l.decide(r, payment.DeclineAndReverse(payment.WalletTimeout))
@@ -228,10 +277,15 @@ func (l *Ledger) Ping(ctx context.Context) error {
 }
 
 // step runs f alone, between the faults. As with a database, a caller whose time
-// is up gets an error, and does not know more.
+// is up gets an error, and does not know more: what f has found must not be read then,
+// f may yet run (see Late).
 func (l *Ledger) step(ctx context.Context, s Step, f func() error) error {
 	if l.config.Before != nil {
 		if err := l.config.Before(ctx, s); err != nil {
+			var late Late
+			if errors.As(err, &late) && s != Read {
+				time.AfterFunc(late.After, func() { _ = l.alone(f) }) // nobody is left to hear how it went
+			}
 			return err
 		}
 	}
@@ -267,10 +321,10 @@ func check(d payment.Decision) error {
 }
 
 func (l *Ledger) decide(r *row, d payment.Decision) {
-	at := now()
+	at := l.now()
 	r.payment.State, r.payment.Code, r.payment.WalletID, r.payment.DecidedAt = d.State, d.Code, d.WalletID, at
 	if d.Reverse {
-		l.reverse(r, r.payment.Amount, at)
+		l.reverse(r, r.payment, at)
 	}
 }
 
@@ -282,17 +336,18 @@ func (r *row) answer() payment.Payment {
 	return p
 }
 
-// now is the time as a database keeps it: microseconds, UTC.
-func now() time.Time { return time.Now().UTC().Truncate(time.Microsecond) }
+// now is the time as the database keeps it: microseconds, UTC. It needs mu.
+func (t *tables) now() time.Time { return time.Now().Add(t.skew).UTC().Truncate(time.Microsecond) }
 
-// newID is a UUIDv7 for the time at, as the database's uuid_v7 makes it. It is not
-// uuid.NewV7, which never goes back behind an id that was made before: an id made
-// in a synctest bubble would carry the time outside.
-func newID(at time.Time) uuid.UUID {
+// newID is a UUIDv7 for the time at, as the database's uuid_v7 makes it, but for its
+// random half, which counts: the same history gives the same ids, in the order in which
+// they were given. It needs mu.
+func (t *tables) newID(at time.Time) uuid.UUID {
+	t.ids++
 	var id uuid.UUID
 	micros := uint64(at.UnixMicro()) // after 1970
 	binary.BigEndian.PutUint64(id[:8], micros/1000<<16|0x7000|micros%1000*4096/1000)
-	_, _ = rand.Read(id[8:]) // never fails (package crypto/rand)
+	binary.BigEndian.PutUint64(id[8:], t.ids)
 	id[8] = id[8]&0x3f | 0x80
 	return id
 }
