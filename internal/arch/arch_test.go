@@ -459,13 +459,29 @@ func TestNothingStartsByItself(t *testing.T) {
 	}
 }
 
-// TestNoTestSleepsToWait keeps sleeping to the files in which time is testing/synctest's: there it takes no time and
-// cannot be too short. Elsewhere a test that sleeps is slow where the machine is fast and red where it is busy.
+// TestNoTestSleepsToWait keeps sleeping to the files in which time is testing/synctest's, and to those without a test of
+// their own that help them: there it takes no time and cannot be too short. Elsewhere a test that sleeps is slow where
+// the machine is fast and red where it is busy.
 func TestNoTestSleepsToWait(t *testing.T) {
 	t.Parallel()
-	for _, f := range files(t) {
-		fake := slices.ContainsFunc(f.tree.Imports, func(i *ast.ImportSpec) bool { return i.Path.Value == `"testing/synctest"` })
-		if !f.test || fake {
+	all := files(t)
+	fake := func(f file) bool {
+		return slices.ContainsFunc(f.tree.Imports, func(i *ast.ImportSpec) bool { return i.Path.Value == `"testing/synctest"` })
+	}
+	helped := map[string]bool{}
+	for _, f := range all {
+		if fake(f) {
+			helped[path.Dir(f.name)] = true
+		}
+	}
+	tests := func(f file) bool {
+		return slices.ContainsFunc(f.tree.Decls, func(d ast.Decl) bool {
+			function, ok := d.(*ast.FuncDecl)
+			return ok && function.Recv == nil && strings.HasPrefix(function.Name.Name, "Test")
+		})
+	}
+	for _, f := range all {
+		if !f.test || fake(f) || helped[path.Dir(f.name)] && !tests(f) {
 			continue
 		}
 		ast.Inspect(f.tree, func(n ast.Node) bool {
