@@ -134,7 +134,7 @@ func (o *oracle) readBook() {
 		case e.Event == walletsim.Recognised:
 			o.journal.mark(markRecognised)
 		}
-		if e.Malformed != "" {
+		if e.Event == walletsim.Arrived && e.Malformed != "" {
 			o.journal.complain("I12", "the wallet could not understand a request: %s", e.Malformed)
 		}
 	}
