@@ -485,8 +485,12 @@ func (s *service) measure(ctx context.Context) {
 func (s *service) lookAtDatabase(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, upkeepLimit)
 	defer cancel()
-	if look, err := s.upkeep.Look(ctx); err == nil {
-		s.metrics.SetDatabase(look.Skew, look.Version, migrations.Latest)
+	sent := time.Now()
+	look, err := s.upkeep.Look(ctx)
+	if err == nil {
+		s.metrics.SetDatabase(telemetry.Look{
+			Sent: sent, Took: time.Since(sent), Clock: look.Clock, Version: look.Version, Release: migrations.Latest,
+		})
 	}
 }
 

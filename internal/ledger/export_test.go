@@ -27,11 +27,6 @@ func (l *Ledger) KeepLowWater(ctx context.Context, mark, stored time.Time) error
 	return l.keepLowWater(ctx, mark, stored)
 }
 
-// Skew is what a look proves of our clock.
-func Skew(sent time.Time, between time.Duration, theirs time.Time) time.Duration {
-	return skew(sent, between, theirs)
-}
-
 // Waiting is how many writes wait for a shared transaction.
 func (l *Ledger) Waiting() int {
 	l.group.mu.Lock()

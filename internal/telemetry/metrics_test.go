@@ -555,7 +555,7 @@ func exercise(m *Metrics) {
 	m.SetLimits(Limits{})
 	m.Swept()
 	m.Leased()
-	m.SetDatabase(0, 2, 2)
+	m.SetDatabase(Look{Version: 2, Release: 2})
 }
 
 // Whether tills wait for the disk, for each other or for nobody is read off these.

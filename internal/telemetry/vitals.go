@@ -81,14 +81,34 @@ func (v *vitals) WatchLedger(reachable func() bool) {
 	v.reachable = reachable
 }
 
-// SetDatabase shows what a look at the database has told: how far our clock is
-// ahead of its, and the newest migration that it has, of those up to release that
-// this program knows.
-func (v *vitals) SetDatabase(skew time.Duration, version, release int64) {
+// Look is what a look at the database has told.
+type Look struct {
+	Sent    time.Time     // by our clock
+	Took    time.Duration // until its answer was here
+	Clock   time.Time     // what the database took for the time, somewhere in between
+	Version int64         // the newest migration that it has
+	Release int64         // the newest that this program knows
+}
+
+// skew is how far our clock is certainly ahead of the database's. Not by the middle of
+// the look: a replica that was held up on the way would be blamed for its clock.
+func (l Look) skew() time.Duration {
+	least := l.Sent.Sub(l.Clock)
+	most := least + l.Took
+	switch {
+	case least > 0:
+		return least
+	case most < 0:
+		return most
+	}
+	return 0
+}
+
+// SetDatabase shows l.
+func (v *vitals) SetDatabase(l Look) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.seen = true
-	v.skew, v.versions = skew, map[string]int64{"database": version, "release": release}
+	v.look = &l
 }
 
 // vitals collects what was last noted. What was never noted is not shown.
@@ -96,9 +116,7 @@ type vitals struct {
 	mu            sync.Mutex
 	reachable     func() bool // nil: not to be asked yet
 	swept, leased time.Time
-	seen          bool // SetDatabase was called
-	skew          time.Duration
-	versions      map[string]int64
+	look          *Look // nil: there was none
 	limits        map[string]time.Duration
 }
 
@@ -126,11 +144,10 @@ func (v *vitals) Collect(metrics chan<- prometheus.Metric) {
 			metrics <- gauge(noted.metric, unix(noted.at))
 		}
 	}
-	if v.seen {
-		metrics <- gauge(clockSkew, v.skew.Seconds())
-		for of, version := range v.versions {
-			metrics <- gauge(schemaVersion, float64(version), of)
-		}
+	if v.look != nil {
+		metrics <- gauge(clockSkew, v.look.skew().Seconds())
+		metrics <- gauge(schemaVersion, float64(v.look.Version), "database")
+		metrics <- gauge(schemaVersion, float64(v.look.Release), "release")
 	}
 	for _, name := range slices.Sorted(maps.Keys(v.limits)) {
 		metrics <- gauge(limit, v.limits[name].Seconds(), name)

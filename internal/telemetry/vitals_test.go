@@ -39,7 +39,7 @@ func TestVitalsTellWhenTheWorkWasLastDone(t *testing.T) {
 		m.Swept()
 		time.Sleep(1500 * time.Millisecond)
 		m.Leased()
-		m.SetDatabase(-250*time.Millisecond, 3, 2)
+		m.SetDatabase(Look{Sent: time.Now(), Clock: time.Now().Add(250 * time.Millisecond), Version: 3, Release: 2})
 		want := map[string]float64{
 			`safeledger_ledger_reachable`:                     1,
 			`safeledger_recovery_swept_timestamp_seconds`:     began,
@@ -59,7 +59,7 @@ func TestVitalsTellWhenTheWorkWasLastDone(t *testing.T) {
 		time.Sleep(time.Minute)
 		reachable = false
 		m.Swept()
-		m.SetDatabase(0, 3, 3)
+		m.SetDatabase(Look{Sent: time.Now(), Clock: time.Now(), Version: 3, Release: 3})
 		want[`safeledger_ledger_reachable`] = 0
 		want[`safeledger_recovery_swept_timestamp_seconds`] = began + 61.5
 		want[`safeledger_clock_skew_seconds`] = 0
@@ -68,6 +68,32 @@ func TestVitalsTellWhenTheWorkWasLastDone(t *testing.T) {
 			t.Errorf("second scrape (-want +got):\n%s", diff)
 		}
 	})
+}
+
+// Whoever is told that a clock is wrong changes it, so a look must not blame a clock
+// for a slow network: it shows only what it proves.
+func TestSkewIsWhatTheWayCannotExplain(t *testing.T) {
+	t.Parallel()
+	theirs := time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)
+	for name, c := range map[string]struct {
+		sent       time.Duration // after theirs, by our clock
+		took, want time.Duration
+	}{
+		"the same time, at once":                  {0, 0, 0},
+		"read somewhere on the way":               {-300 * time.Millisecond, 400 * time.Millisecond, 0},
+		"read just when it was sent":              {0, time.Second, 0},
+		"read just when it came back":             {-time.Second, time.Second, 0},
+		"ours is ahead":                           {5 * time.Second, 10 * time.Millisecond, 5 * time.Second},
+		"ours is ahead, and the way was slow":     {2 * time.Second, 9 * time.Second, 2 * time.Second},
+		"ours is behind":                          {-5 * time.Second, 10 * time.Millisecond, -4990 * time.Millisecond},
+		"behind by less than the way can explain": {-2 * time.Second, 9 * time.Second, 0},
+	} {
+		m, registry := setup(t)
+		m.SetDatabase(Look{Sent: theirs.Add(c.sent), Took: c.took, Clock: theirs})
+		if got := series(t, registry)[clockSkew.Name]; got != c.want.Seconds() {
+			t.Errorf("%s: %v s, want %v", name, got, c.want)
+		}
+	}
 }
 
 // The table of docs/metrics.md must not promise a label that is never served.

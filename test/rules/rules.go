@@ -10,7 +10,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path"
@@ -302,7 +301,7 @@ func Copy(from, to string) error {
 		if err := os.MkdirAll(filepath.Join(to, path.Dir(part)), 0o755); err != nil {
 			return fmt.Errorf("copy %s: %w", part, err)
 		}
-		if err := os.CopyFS(filepath.Join(to, part), os.DirFS(filepath.Join(from, part))); err != nil && !errors.Is(err, fs.ErrExist) {
+		if err := os.CopyFS(filepath.Join(to, part), os.DirFS(filepath.Join(from, part))); err != nil {
 			return fmt.Errorf("copy %s: %w", part, err)
 		}
 	}
