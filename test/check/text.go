@@ -35,7 +35,7 @@ func tell(out io.Writer, r *checker.Report, a arguments) error {
 }
 
 func tellViolation(b *strings.Builder, v checker.Violation) {
-	fmt.Fprintf(b, "I%d %s is broken: %s.\n", v.Clause.Invariant, v.Clause.Name, v.Clause.Words)
+	fmt.Fprintf(b, "I%d %s is broken: %s.\n", v.Clause.Invariant(), v.Clause.Name(), v.Clause.Words())
 	if v.Key != "" {
 		fmt.Fprintf(b, "  %s\n", v.Key)
 	}
@@ -77,7 +77,9 @@ func each[K comparable](counts map[K]int64) string {
 
 func tellCounts(b *strings.Builder, r *checker.Report) {
 	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
-	row := func(what, n, more string) { fmt.Fprintf(w, "%s\t%s\t%s\n", what, n, strings.TrimSuffix(more, ": ")) }
+	row := func(what, n, more string) {
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\n", what, n, strings.TrimSuffix(more, ": ")) // into memory
+	}
 	row("payments", count(r.Payments), each(r.States))
 	row("follow-ups", count(r.FollowUps), each(r.Ends))
 	row("calls of tills", count(r.Calls), fmt.Sprintf("%s POSTs · %s answers · %s failed · %s without an end", count(r.Mutations), count(r.Answers), count(r.Failed), count(r.Unanswered)))
@@ -102,15 +104,15 @@ func tellCounts(b *strings.Builder, r *checker.Report) {
 
 func tellInvariants(b *strings.Builder, r *checker.Report) {
 	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "invariant\tclause\tchecked\tbroken\t")
+	_, _ = fmt.Fprintln(w, "invariant\tclause\tchecked\tbroken\t")
 	last := 0
 	for _, c := range checker.Clauses() {
 		name := ""
-		if c.Invariant != last {
-			name = fmt.Sprintf("I%d", c.Invariant)
-			last = c.Invariant
+		if c.Invariant() != last {
+			name = fmt.Sprintf("I%d", c.Invariant())
+			last = c.Invariant()
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", name, c.Name, count(r.Checked[c]), count(r.Broken[c]), c.Words)
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", name, c.Name(), count(r.Checked[c]), count(r.Broken[c]), c.Words())
 	}
 	_ = w.Flush()
 	b.WriteByte('\n')
@@ -146,7 +148,7 @@ type summary struct {
 func writeSummary(path string, r *checker.Report) error {
 	s := summary{Checked: map[string]int64{}, Broken: map[string]int64{}, Void: r.Void(), Report: r}
 	for _, c := range checker.Clauses() {
-		name := fmt.Sprintf("I%d %s", c.Invariant, c.Name)
+		name := fmt.Sprintf("I%d %s", c.Invariant(), c.Name())
 		s.Checked[name], s.Broken[name] = r.Checked[c], r.Broken[c]
 	}
 	text, err := json.MarshalIndent(s, "", "  ")

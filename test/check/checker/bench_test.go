@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -174,9 +175,7 @@ func (v *invented) exchanged(o one, operation string, reference uuid.UUID, id, c
 		v.lines++
 		l := map[string]any{"seq": v.lines, "at": at.Add(time.Duration(v.lines%3) * time.Microsecond), "event": event}
 		for _, members := range []map[string]any{request, more} {
-			for name, value := range members {
-				l[name] = value
-			}
+			maps.Copy(l, members)
 		}
 		v.put(v.book, l)
 	}

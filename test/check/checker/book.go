@@ -56,8 +56,8 @@ func (r *bookReader) add(p place, l *BookLine) error {
 	if l.Reference == "" {
 		return nil
 	}
-	x, err := r.wireOfLine(l.Reference)
-	if err != nil {
+	x := r.wireOfLine(l.Reference)
+	if x == nil {
 		r.violateAt(known, nil, inBook(p), "the wallet was asked with the reference %q", l.Reference)
 		return nil
 	}
@@ -72,12 +72,13 @@ func (r *bookReader) add(p place, l *BookLine) error {
 	return nil
 }
 
-func (r *bookReader) wireOfLine(reference string) (*wire, error) {
+// wireOfLine is the wire of a reference, nil where that is none that SafeLedger derives.
+func (r *bookReader) wireOfLine(reference string) *wire {
 	id, err := uuid.Parse(reference)
 	if err != nil {
-		return nil, err
+		return nil
 	}
-	return r.wireOf(id), nil
+	return r.wireOf(id)
 }
 
 // see keeps what a line is judged by.
@@ -102,7 +103,7 @@ func (r *bookReader) see(p place, l *BookLine) seen {
 	case answered:
 		s.event = answer
 		if a := l.Answer; a != nil {
-			s.status, s.whole, s.code = int16(a.Status), a.How == "WHOLE", r.word(codeIn(a.Body)) //nolint:gosec // three digits
+			s.status, s.whole, s.code = int16(a.Status), a.How == "WHOLE", r.word(codeIn(a.Body))
 		}
 	}
 	return s

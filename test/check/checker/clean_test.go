@@ -20,7 +20,7 @@ func TestATrueHistoryIsFoundClean(t *testing.T) {
 	wantClean(t, report)
 	for _, c := range Clauses() {
 		if report.Checked[c] == 0 {
-			t.Errorf("I%d %s was checked in no case", c.Invariant, c.Name)
+			t.Errorf("I%d %s was checked in no case", c.Invariant(), c.Name())
 		}
 	}
 	// What is counted apart is counted right: it is what a person goes by.

@@ -3,6 +3,7 @@ package checker
 import (
 	"crypto/sha256"
 	"fmt"
+	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -201,7 +202,7 @@ func TestEachBrokenPromiseIsFound(t *testing.T) {
 	const approved, lost, late = "debit key-approved of store-17", "debit key-lost of store-17", "debit key-late of store-17"
 	const refund = "credit key-refund of store-17"
 	cases := []struct {
-		clause *Clause
+		clause Clause
 		name   string
 		key    string   // whose it is; "" is nobody's
 		also   []string // who has a part in it
@@ -238,6 +239,11 @@ func TestEachBrokenPromiseIsFound(t *testing.T) {
 		}},
 		{asAsked, "a repetition is called another request", approved, nil, func(r corrupted) {
 			r.answer("key-approved", 1).Answer = problem(422, "IDEMPOTENCY_KEY_REUSED")
+		}},
+		{logged, "a process has replayed something else", approved, nil, func(r corrupted) {
+			id := r.payment("key-approved").ID.String()
+			i := r.logged("the replay", func(l ResponseLine) bool { return l.ID == id && l.Msg == replayMessage })
+			r.responses[i].Code = "CANCELLED"
 		}},
 		{once, "a follow-up has two rows", "credit key-payout of store-17", nil, func(r corrupted) {
 			o := *r.operation("key-payout")
@@ -329,6 +335,11 @@ func TestEachBrokenPromiseIsFound(t *testing.T) {
 			r.operation("key-refund").Amount = 901
 		}},
 
+		{reserved, "a hold is captured and released", "hold key-held of store-17", []string{"release (of a key that no till has named) of store-17"}, func(r corrupted) {
+			o := *r.operation("key-release")
+			o.ID, o.OutboundKey, o.PaymentID, o.KeyHash = uuid.New(), uuid.New(), r.payment("key-held").ID, make([]byte, 38)
+			r.operations = append(r.operations, o)
+		}},
 		{appliedOnce, "approved, and the wallet has not applied it", approved, nil, func(r corrupted) {
 			r.dropLine(applied, r.payment("key-approved").Reference)
 		}},
@@ -689,10 +700,10 @@ func TestEachBrokenPromiseIsFound(t *testing.T) {
 			r.answer("key-refund", 1).Answer = problem(409, "NOT_REFUNDABLE")
 		}},
 	}
-	found := map[*Clause]bool{}
+	found := map[Clause]bool{}
 	for _, c := range cases {
 		found[c.clause] = true
-		t.Run(fmt.Sprintf("I%d %s/%s", c.clause.Invariant, c.clause.Name, c.name), func(t *testing.T) {
+		t.Run(fmt.Sprintf("I%d %s/%s", c.clause.Invariant(), c.clause.Name(), c.name), func(t *testing.T) {
 			t.Parallel()
 			r := corrupted{record(t), t}
 			c.spoil(r)
@@ -704,7 +715,7 @@ func TestEachBrokenPromiseIsFound(t *testing.T) {
 			for _, v := range report.Violations {
 				hit = hit || (v.Clause == c.clause && v.Key == c.key)
 				if v.Key != "" && v.Key != c.key && !slices.Contains(c.also, v.Key) {
-					t.Errorf("%s is accused, of I%d %s: %s", v.Key, v.Clause.Invariant, v.Clause.Name, v.Text)
+					t.Errorf("%s is accused, of I%d %s: %s", v.Key, v.Clause.Invariant(), v.Clause.Name(), v.Text)
 				}
 				if v.Key != "" && len(v.History) < 2 {
 					t.Errorf("%s has a history of %d moments", v.Key, len(v.History))
@@ -717,7 +728,7 @@ func TestEachBrokenPromiseIsFound(t *testing.T) {
 	}
 	for _, clause := range Clauses() {
 		if !found[clause] {
-			t.Errorf("no history breaks I%d %s", clause.Invariant, clause.Name)
+			t.Errorf("no history breaks I%d %s", clause.Invariant(), clause.Name())
 		}
 	}
 }
@@ -725,7 +736,7 @@ func TestEachBrokenPromiseIsFound(t *testing.T) {
 func tellAll(report *Report) string {
 	var b strings.Builder
 	for _, v := range report.Violations {
-		fmt.Fprintf(&b, "  I%d %s: %s: %s\n", v.Clause.Invariant, v.Clause.Name, v.Key, v.Text)
+		fmt.Fprintf(&b, "  I%d %s: %s: %s\n", v.Clause.Invariant(), v.Clause.Name(), v.Key, v.Text)
 	}
 	return b.String()
 }
@@ -811,10 +822,7 @@ func TestEveryMemberThatIsToldIsCompared(t *testing.T) {
 				for how, other := range map[string]string{"changed": changed(string(value)), "left out": ""} {
 					r := corrupted{record(t), t}
 					a := find(r)
-					spoilt := map[string]jsontext.Value{}
-					for n, v := range members {
-						spoilt[n] = v
-					}
+					spoilt := maps.Clone(members)
 					delete(spoilt, name)
 					if other != "" {
 						spoilt[name] = jsontext.Value(other)
@@ -830,7 +838,7 @@ func TestEveryMemberThatIsToldIsCompared(t *testing.T) {
 					}
 					// Not by I1 same: the first of two answers that differ may be the right one.
 					if !slices.ContainsFunc(report.Violations, func(v Violation) bool {
-						return v.Clause.Invariant == 1 && v.Clause != same && v.Key == c.subject
+						return v.Clause.Invariant() == 1 && v.Clause != same && v.Key == c.subject
 					}) {
 						t.Errorf("%s %s was not found: %s", name, how, text)
 					}
@@ -858,8 +866,8 @@ func changed(value string) string {
 // lastAnswer is the last answer to a read of a path.
 func (r corrupted) lastAnswer(path string) *history.Line {
 	r.t.Helper()
-	for i := len(r.tills) - 1; i >= 0; i-- {
-		if l := r.tills[i]; l.Event == history.Sent && l.Path == path {
+	for _, l := range slices.Backward(r.tills) {
+		if l.Event == history.Sent && l.Path == path {
 			for j := range r.tills {
 				if r.tills[j].Event == history.Answered && r.tills[j].Call == l.Call {
 					return &r.tills[j]

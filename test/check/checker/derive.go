@@ -230,7 +230,7 @@ type canonical struct{ hash.Hash }
 
 func (c canonical) number(n int) {
 	var b [4]byte
-	binary.BigEndian.PutUint32(b[:], uint32(n)) //nolint:gosec // lengths
+	binary.BigEndian.PutUint32(b[:], uint32(n))
 	c.Write(b[:])
 }
 

@@ -11,14 +11,14 @@ import (
 // Who reads a verdict looks its clauses up there.
 func TestDocumentIsWhatTheCodeSays(t *testing.T) {
 	t.Parallel()
-	clauses := map[int][]string{}
+	words := map[int][]string{}
 	for _, c := range Clauses() {
-		clauses[c.Invariant] = append(clauses[c.Invariant], fmt.Sprintf("`%s` %s", c.Name, c.Words))
+		words[c.Invariant()] = append(words[c.Invariant()], fmt.Sprintf("`%s` %s", c.Name(), c.Words()))
 	}
 	var b strings.Builder
 	b.WriteString("| | the promise | its clauses |\n|---|---|---|\n")
 	for i := 1; i <= invariants; i++ {
-		fmt.Fprintf(&b, "| I%d | %s | %s |\n", i, invariantWords[i], strings.Join(clauses[i], "<br>"))
+		fmt.Fprintf(&b, "| I%d | %s | %s |\n", i, invariantWords[i], strings.Join(words[i], "<br>"))
 	}
 	documenttest.Check(t, "../README.md", "test/check/checker", b.String())
 }

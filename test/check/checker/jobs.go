@@ -156,7 +156,7 @@ func (w *world) judgeNotApplied(s *subject, j *job) {
 	w.checked(noProof)
 	if !slices.ContainsFunc(j.calls, func(c walletCall) bool {
 		late := c.at.sub(j.created) >= w.opts.SettleWindow-w.opts.ClockSlack
-		return c.outcome == "rejected" || c.outcome == "not_found" && late // what a lookup can find, and no call
+		return c.call == "lookup" && (c.outcome == "rejected" || c.outcome == "not_found" && late)
 	}) {
 		w.violate(noProof, s, "its reversal is NOT_APPLIED, and no lookup after the settle window of %v has said so", w.opts.SettleWindow)
 	}

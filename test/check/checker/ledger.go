@@ -110,7 +110,7 @@ func (w *world) addOperation(r OperationRow) error {
 func (w *world) addCall(r CallRow) error {
 	c := walletCall{
 		call: w.word(r.Call), outcome: w.word(r.Outcome), reason: w.word(r.Reason), fence: r.Fence,
-		at: at(r.At), took: r.Took, status: int16(r.Status), n: int16(r.N), attempt: int16(r.Attempt), //nolint:gosec // small numbers
+		at: at(r.At), took: r.Took, status: int16(r.Status), n: int16(r.N), attempt: int16(r.Attempt),
 	}
 	w.report.WalletCalls++
 	if s := w.byPayment[r.Subject]; s != nil {

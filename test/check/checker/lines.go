@@ -62,7 +62,7 @@ func (f files[T]) eachOf(ctx context.Context, index int, path string, yield func
 	if err != nil {
 		return err
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }() // it was only read
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 
@@ -173,7 +173,7 @@ func (f files[T]) at(p place) (v T, err error) {
 	if err != nil {
 		return v, err
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }() // it was only read
 	if _, err := file.Seek(int64(p&(1<<byteBits-1)), io.SeekStart); err != nil {
 		return v, err
 	}

@@ -99,7 +99,7 @@ func (w *world) judgeDecline(s *subject, p *payment, effects []seen) {
 		return
 	}
 	for _, e := range effects {
-		if e.kind == hold && w.holds(e.id) {
+		if w.holds(e.id) {
 			w.violate(netDeclined, s, "it is declined, and the wallet holds %d %s", e.amount, e.currency)
 			return
 		}
@@ -150,7 +150,7 @@ func (w *world) judgeSum() {
 			except[p.currency] += s.money.took - s.money.gave
 			continue
 		}
-		if p.approved() && (s.kind == debit || p.reversal() == nil) {
+		if p.approved() {
 			want[p.currency] += w.ledgerKeeps(s, p)
 		}
 	}

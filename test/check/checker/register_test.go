@@ -281,6 +281,15 @@ func TestWhatNoRegisterAnswersIsFound(t *testing.T) {
 		"a lost claim is decided by recovery":           {[]call{post(1, 2, unknown), post(5, 6, toldDecision, replayed, func(c *call) { c.value, c.approved = timeoutValue, false })}, true},
 		"a lost cancel is seen as its decline":          {[]call{post(1, 2, unknown, cancels), post(3, 4, toldDecision, replayed, func(c *call) { c.value, c.approved, c.cancels = voidValue, false, true })}, true},
 		"a lost cancel of nothing, then an approval":    {[]call{post(1, 2, unknown, cancels), post(3, 4, toldDecision)}, true},
+		"another request, and nobody has asked before":  {[]call{post(1, 2, toldMismatch, other)}, false},
+		"shown as approved, and only cancelled":         {[]call{post(1, 2, unknown, cancels), post(3, 4, toldRead, reads)}, false},
+		"shown as approved beside a cancel of nothing":  {[]call{post(1, 9, toldCancelled, cancels), post(2, 3, toldRead, reads)}, false},
+		"told as cancelled, and only cancelled":         {[]call{post(1, 2, unknown, cancels), post(3, 4, toldWasCancelled)}, false},
+		"captured, and too late to cancel":              {[]call{post(1, 2, toldDecision), post(3, 4, toldTooLate, withdraws)}, true},
+		"too late to cancel what nobody has asked for":  {[]call{post(1, 2, toldTooLate, withdraws)}, false},
+		"a lost cancel that never arrived":              {[]call{post(1, 2, toldDecision), post(3, 4, unknown, withdraws), post(5, 6, toldDecision, replayed)}, true},
+		"told as cancelled, then as an approval":        {[]call{post(1, 2, toldDecision), post(3, 4, unknown, withdraws), post(5, 6, toldWasCancelled), post(7, 8, toldDecision, replayed)}, false},
+		"refused by something in between, which asked":  {[]call{post(1, 2, gateRefused, func(c *call) { c.direct = false }), post(5, 6, toldDecision, replayed)}, true},
 		"what was refused with Retry-After has claimed": {[]call{post(1, 2, gateRefused), post(3, 4, toldInFlight)}, false},
 	} {
 		t.Run(name, func(t *testing.T) {

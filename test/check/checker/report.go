@@ -47,7 +47,7 @@ func Defaults() Options {
 
 // Violation is a promise that was broken.
 type Violation struct {
-	Clause *Clause
+	Clause Clause
 	// Key is whose it is, in words; "" where it is nobody's.
 	Key  string
 	Text string
@@ -81,7 +81,7 @@ func inBook(p place) where  { return where{bookLog, p} }
 type Report struct {
 	Violations []Violation `json:"-"`
 	// Checked and Broken count by clause.
-	Checked, Broken map[*Clause]int64 `json:"-"`
+	Checked, Broken map[Clause]int64 `json:"-"`
 
 	// What there was.
 	Payments, FollowUps, WalletCalls int64
@@ -116,22 +116,22 @@ type Times struct{ Median, P99, Longest time.Duration }
 
 func newReport() *Report {
 	return &Report{
-		Checked: map[*Clause]int64{}, Broken: map[*Clause]int64{}, States: map[string]int64{}, Ends: map[string]int64{},
+		Checked: map[Clause]int64{}, Broken: map[Clause]int64{}, States: map[string]int64{}, Ends: map[string]int64{},
 		Statuses: map[int]int64{}, Faults: map[string]int64{}, ParkedMoney: map[string]int64{}, LostMoney: map[string]int64{},
 	}
 }
 
 // checked counts a case in which c could have been broken.
-func (w *world) checked(c *Clause) { w.report.Checked[c]++ }
+func (w *world) checked(c Clause) { w.report.Checked[c]++ }
 
 // violate says that c is broken, of s where it is somebody's.
-func (w *world) violate(c *Clause, s *subject, format string, args ...any) {
+func (w *world) violate(c Clause, s *subject, format string, args ...any) {
 	w.violateAt(c, s, where{}, format, args...)
 }
 
 // violateAt is violate for what one line shows.
-func (w *world) violateAt(c *Clause, s *subject, at where, format string, args ...any) {
-	if w.lossy && c.tellsLoss && s != nil {
+func (w *world) violateAt(c Clause, s *subject, at where, format string, args ...any) {
+	if w.lossy && clauses[c].kind == tellsLoss && s != nil {
 		s.lost = true // counted apart
 		return
 	}
@@ -147,7 +147,7 @@ func (w *world) violateAt(c *Clause, s *subject, at where, format string, args .
 func (w *world) leaveOutLost() {
 	r := w.report
 	r.Violations = slices.DeleteFunc(r.Violations, func(v Violation) bool {
-		lost := v.subject != nil && v.subject.lost && !v.Clause.ofTheWallet
+		lost := v.subject != nil && v.subject.lost && clauses[v.Clause].kind != ofTheWallet
 		if lost {
 			if r.Broken[v.Clause]--; r.Broken[v.Clause] == 0 {
 				delete(r.Broken, v.Clause)
@@ -155,7 +155,7 @@ func (w *world) leaveOutLost() {
 		}
 		return lost
 	})
-	kept := map[*Clause]int{}
+	kept := map[Clause]int{}
 	r.Violations = slices.DeleteFunc(r.Violations, func(v Violation) bool {
 		kept[v.Clause]++
 		return kept[v.Clause] > w.opts.Most
@@ -184,7 +184,7 @@ func (r *Report) park(p *payment) { r.ParkedMoney[p.currency] += p.amount }
 func (r *Report) Void() (void []int) {
 	var checked [invariants + 1]int64
 	for c, n := range r.Checked {
-		checked[c.Invariant] += n
+		checked[c.Invariant()] += n
 	}
 	for i := 1; i <= invariants; i++ {
 		if checked[i] == 0 {

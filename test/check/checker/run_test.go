@@ -41,7 +41,7 @@ const (
 )
 
 // The run's configuration: the shortest pauses that the rules of the configuration allow.
-var runSettings = []string{ //nolint:gochecknoglobals // a table
+var runSettings = []string{
 	"LOG_LEVEL=debug", "RECOVERY_GRACE=300ms", "DRAIN_DELAY=0s", "BUDGET_WORKER_CALL=400ms", "QUEUE_LEASE=6s", "QUEUE_BACKOFF_MIN=50ms",
 	"QUEUE_BACKOFF_MAX=500ms", "QUEUE_LOOKUPS_PER_SECOND=1000", "QUEUE_SETTLE_WINDOW=3s", "QUEUE_PARK_AFTER=6s", "QUEUE_LATE_CHECKS=1s",
 }
@@ -67,7 +67,7 @@ type recording struct {
 }
 
 // The run is made when the first test asks for it.
-var theRun struct { //nolint:gochecknoglobals // one per test process is the point
+var theRun struct {
 	once sync.Once
 	rec  recording
 }
@@ -713,7 +713,7 @@ func (s *stageOf) operate(args ...string) {
 func wantClean(t *testing.T, report *Report) {
 	t.Helper()
 	for _, v := range report.Violations {
-		t.Errorf("I%d %s: %s: %s\n%s", v.Clause.Invariant, v.Clause.Name, v.Key, v.Text, historyOf(v))
+		t.Errorf("I%d %s: %s: %s\n%s", v.Clause.Invariant(), v.Clause.Name(), v.Key, v.Text, historyOf(v))
 	}
 }
 

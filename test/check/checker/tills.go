@@ -217,7 +217,7 @@ func (r *tillReader) ask(s *subject, t target, body string) int16 {
 			}
 		}
 	}
-	return int16(i) //nolint:gosec // the requests of one key
+	return int16(i)
 }
 
 func (r *tillReader) fail(p place, now moment, call pending, f history.Failure) {
@@ -256,7 +256,7 @@ func (r *tillReader) answer(p place, now moment, call pending, a history.Answer)
 		return
 	}
 	c := &s.calls[call.call]
-	c.endPlace, c.ended, c.outcome, c.status = p, now, means, int16(a.Status) //nolint:gosec // three digits
+	c.endPlace, c.ended, c.outcome, c.status = p, now, means, int16(a.Status)
 	c.replayed = a.Replayed != ""
 	c.digest = digest(fmt.Sprint(a.Status), a.Location, a.RetryAfter, a.Got)
 	c.approved, c.cancels = b.Decision == "APPROVED", b.Code == "CANCELLED"

@@ -23,12 +23,11 @@ func (w *world) judgeWire(x *wire) {
 		(x.owner != nil && x.owner.payment != nil && w.reversed(x))
 	if !row {
 		first := x.lines[0]
-		switch {
-		case s == nil:
-			w.violateAt(known, nil, inBook(first.place), "the wallet was asked with the reference %s, which is nobody's", x.reference)
-		default:
-			w.violateAt(known, s, inBook(first.place), "the wallet was asked with the reference %s, which no row has", x.reference)
+		whose := "no row's"
+		if s == nil {
+			whose = "nobody's"
 		}
+		w.violateAt(known, s, inBook(first.place), "the wallet was asked with the reference %s, which is %s", x.reference, whose)
 	}
 	for _, l := range mutations {
 		w.checked(oneKey)
@@ -115,7 +114,8 @@ func (w *world) judgeGate(s *subject) {
 	case !others:
 		w.violate(noRow, s, "every request was refused with Retry-After, and there is a row")
 	case !slices.ContainsFunc(s.calls, func(c call) bool {
-		begun := c.outcome != unsent && !(c.outcome == gateRefused && c.direct) && (c.purpose == posting || c.purpose == cancelling)
+		refused := c.outcome == unsent || (c.outcome == gateRefused && c.direct)
+		begun := !refused && (c.purpose == posting || c.purpose == cancelling)
 		return begun && c.sent <= written.add(w.opts.ClockSlack) && (c.outcome == unknown || !c.direct || c.ended.add(w.opts.ClockSlack) >= written)
 	}):
 		w.violate(noRow, s, "its row was written when only requests were under way that were refused with Retry-After")
