@@ -756,7 +756,7 @@ func (o *oracle) judgeResolved(c *call, wrong func(invariant, format string, arg
 		return
 	}
 	asked := slices.ContainsFunc(o.journal.calls, func(l *call) bool {
-		forGood := l.began.Sub(before.began) > servicetest.Queue().SettleWindow-time.Minute
+		forGood := l.evidence.Finding == payment.FoundRejected || l.began.Sub(before.began) > servicetest.Queue().SettleWindow-time.Minute
 		return l.lookup && (l.p == c.p || forGood) && l.in.Reference == c.in.Reference && l.began.After(before.began) && !l.ended.After(c.began) &&
 			(l.evidence.Finding == payment.NotFound || l.evidence.Finding == payment.FoundRejected)
 	})
