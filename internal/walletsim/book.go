@@ -264,7 +264,7 @@ func (p passage) read(reference string, yield func(Entry) bool) error {
 	if err != nil {
 		return err
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }()
 	// Most lines are of other references: they need not be decoded to be passed by.
 	named, err := json.Marshal(reference)
 	if err != nil {
