@@ -101,17 +101,6 @@ func (w *writes) inOrder() {
 	slices.SortFunc(w.settlements, func(a, b *settling) int { return bytes.Compare(a.ID[:], b.ID[:]) })
 }
 
-func (d *deciding) rowID() uuid.UUID { return d.id }
-func (s *settling) rowID() uuid.UUID { return s.ID }
-
-// byID finds a row among those of inOrder.
-func byID[T any](id func(T) uuid.UUID) func(T, uuid.UUID) int {
-	return func(row T, sought uuid.UUID) int {
-		of := id(row)
-		return bytes.Compare(of[:], sought[:])
-	}
-}
-
 // met is what a transaction holds already.
 type met struct {
 	keys map[identity]struct{}
@@ -231,6 +220,7 @@ func queueDecisions(b *pgx.Batch, decisions []*deciding) {
 		codes, walletIDs = make([]*string, n), make([]*string, n)
 		reverse          = make([]bool, n)
 		traceparents     = make([]*string, n)
+		of               = make(map[[16]byte]*deciding, n)
 		made             calling
 		statement        = decide
 	)
@@ -239,6 +229,7 @@ func queueDecisions(b *pgx.Batch, decisions []*deciding) {
 		codes[i], walletIDs[i], reverse[i] = orNull(d.decision.Code), orNull(d.decision.WalletID), d.decision.Reverse
 		traceparents[i] = orNull(d.traceparent)
 		made.add(d.id, decisionFence, d.decision.Calls)
+		of[d.id] = d
 		d.won = false
 		if d.decision.Reverse {
 			statement = decideAndReverse
@@ -248,13 +239,12 @@ func queueDecisions(b *pgx.Batch, decisions []*deciding) {
 	made.arguments(args)
 	b.Queue(statement, args).Query(func(rows pgx.Rows) error {
 		var (
-			id        uuid.UUID
+			id        [16]byte
 			decidedAt time.Time
 		)
-		_, err := pgx.ForEachRow(rows, []any{(*[16]byte)(&id), &decidedAt}, func() error {
-			if i, found := slices.BinarySearchFunc(decisions, id, byID((*deciding).rowID)); found {
-				decisions[i].won, decisions[i].decidedAt = true, decidedAt.UTC()
-			}
+		_, err := pgx.ForEachRow(rows, []any{&id, &decidedAt}, func() error {
+			d := of[id]
+			d.won, d.decidedAt = true, decidedAt.UTC()
 			return nil
 		})
 		return err
@@ -273,6 +263,7 @@ func queueSettlements(b *pgx.Batch, settlements []*settling) {
 		turns, targetIDs, lastReasons = make([]*string, n), make([]*string, n), make([]*string, n)
 		resolves, doubts              = make([]bool, n), make([]bool, n)
 		unspent, lookups, lateChecks  = make([]int32, n), make([]int32, n), make([]int32, n)
+		of                            = make(map[[16]byte]*settling, n)
 		made                          calling
 	)
 	for i, s := range settlements {
@@ -291,6 +282,7 @@ func queueSettlements(b *pgx.Batch, settlements []*settling) {
 		}
 		lookups[i], lateChecks[i] = int32(s.Lookups), int32(s.LateChecks) //nolint:gosec // counts of tries
 		made.add(s.ID, s.Fence, s.Calls)
+		of[s.ID] = s
 		s.settled = false
 	}
 	args := pgx.NamedArgs{
@@ -300,11 +292,9 @@ func queueSettlements(b *pgx.Batch, settlements []*settling) {
 	}
 	made.arguments(args)
 	b.Queue(settle, args).Query(func(rows pgx.Rows) error {
-		var id uuid.UUID
-		_, err := pgx.ForEachRow(rows, []any{(*[16]byte)(&id)}, func() error {
-			if i, found := slices.BinarySearchFunc(settlements, id, byID((*settling).rowID)); found {
-				settlements[i].settled = true
-			}
+		var id [16]byte
+		_, err := pgx.ForEachRow(rows, []any{&id}, func() error {
+			of[id].settled = true
 			return nil
 		})
 		return err
