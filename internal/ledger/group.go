@@ -82,7 +82,7 @@ func (g *group) do(ctx context.Context, w writes) error {
 	p := &part{writes: w, ended: make(chan error, 1)}
 	p.deadline, _ = ctx.Deadline()
 	g.waiting = append(g.waiting, p)
-	g.sendOff(ctx) // if what was on its way counts no more
+	g.sendOff(context.WithoutCancel(ctx)) // if what was on its way counts no more
 	g.mu.Unlock()
 
 	select {
@@ -97,79 +97,76 @@ func (g *group) do(ctx context.Context, w writes) error {
 }
 
 // first is the transaction of a caller who found nobody there: his own, and so made by
-// himself. Those who come meanwhile are sent off when it has ended.
-func (g *group) first(ctx context.Context, w writes) error {
-	var err error
-	replaced := g.make(ctx, 1, func() error {
+// himself.
+func (g *group) first(ctx context.Context, w writes) (err error) {
+	g.make(context.WithoutCancel(ctx), 1, func() error {
 		err = g.write(ctx, w)
 		return err
 	})
-	if !replaced {
-		g.mu.Lock()
-		g.out = false
-		g.sendOff(ctx)
-		g.mu.Unlock()
-	}
 	return err
 }
 
-// sendOff begins a transaction with what waits, if none is on its way. g.mu is held. Of
-// ctx only its values are used: the transaction is not one caller's.
+// sendOff begins a transaction with what waits, if none is on its way. g.mu is held.
+// The transaction is not one caller's: ctx must not end with one.
 func (g *group) sendOff(ctx context.Context) {
 	if len(g.waiting) > 0 && !g.out {
 		g.out = true
-		go g.run(context.WithoutCancel(ctx))
+		go g.run(ctx)
 	}
 }
 
-// run makes transactions as long as there is something to write.
+// run makes a transaction of what waits.
 func (g *group) run(ctx context.Context) {
-	for replaced := false; !replaced; {
-		g.mu.Lock()
-		parts, together := g.take()
-		g.out = len(parts) > 0
-		g.mu.Unlock()
-		if len(parts) == 0 {
-			return
-		}
-		replaced = g.make(ctx, len(parts), func() error {
-			err := g.writeWithin(ctx, latest(parts), together)
-			if errors.Is(err, errRolledBack) && len(parts) > 1 {
-				err = errAlone
-			}
-			for _, p := range parts {
-				p.ended <- err
-			}
-			return err
-		})
+	g.mu.Lock()
+	parts, together := g.take()
+	g.out = len(parts) > 0
+	g.mu.Unlock()
+	if len(parts) == 0 { // all have left
+		return
 	}
+	g.make(ctx, len(parts), func() error {
+		err := g.writeWithin(ctx, latest(parts), together)
+		if errors.Is(err, errRolledBack) && len(parts) > 1 {
+			err = errAlone
+		}
+		for _, p := range parts {
+			p.ended <- err
+		}
+		return err
+	})
 }
 
-// make makes a transaction of so many callers, and reports whether it took so long
-// that another has taken its place.
-func (g *group) make(ctx context.Context, callers int, transact func() error) bool {
+// make makes a transaction of so many callers. When it has ended, or has taken so long
+// that it is not waited for any more, those who have come meanwhile are sent off; also
+// when it ended in a panic, which is one request's and must not hold up all others.
+func (g *group) make(ctx context.Context, callers int, transact func() error) {
 	reported := g.shared(callers)
 	var replaced, ended bool // under g.mu
+	next := func() {
+		g.out = false
+		g.sendOff(ctx)
+	}
 	late := time.AfterFunc(groupPatience, func() {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		if !ended && g.stuck < groupsStuck {
 			replaced = true
 			g.stuck++
-			g.out = false
-			g.sendOff(ctx)
+			next()
 		}
 	})
+	defer func() {
+		late.Stop()
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		ended = true
+		if replaced {
+			g.stuck--
+		} else {
+			next()
+		}
+	}()
 	reported(errors.Is(transact(), errAlone))
-	late.Stop()
-
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	ended = true
-	if replaced {
-		g.stuck--
-	}
-	return replaced
 }
 
 // writeWithin writes by a deadline, zero for none.

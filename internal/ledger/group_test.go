@@ -223,6 +223,38 @@ func TestAStuckTransactionHoldsUpNobodyForLong(t *testing.T) {
 	})
 }
 
+// A caller makes his own transaction. What panics in it is his request's trouble; were it
+// the group's, nobody would write any more until the process is replaced.
+func TestAPanicInATransactionHoldsUpNobody(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBook()
+		write := b.group.write
+		for range groupsStuck + 1 {
+			b.group.write = func(context.Context, writes) error { panic("a bug") }
+			func() {
+				defer func() {
+					if recover() == nil {
+						t.Error("the panic was swallowed")
+					}
+				}()
+				_ = b.group.do(t.Context(), one())
+			}()
+		}
+		b.group.write = write
+		time.Sleep(2 * groupPatience)
+		answer := b.send(t.Context(), one())[0]
+		(<-b.made).end <- nil
+		if err := <-answer; err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if b.group.out || b.group.stuck != 0 {
+			t.Errorf("at rest: on its way %v, %d stuck", b.group.out, b.group.stuck)
+		}
+	})
+}
+
 // A statement that meets a row twice fails, or does half of what it says. The second
 // comes with the next transaction, where it finds what the first has done.
 func TestASecondWriteOfTheSameGoesWithTheNextTransaction(t *testing.T) {

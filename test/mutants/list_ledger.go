@@ -135,8 +135,8 @@ func ledgerMutants() []mutant {
 		{
 			name: "a refused transaction is success for those who shared it",
 			edits: []edit{{group, `len(parts) > 1 {
-				err = errAlone`, `len(parts) > 1 {
-				err = nil`}},
+			err = errAlone`, `len(parts) > 1 {
+			err = nil`}},
 			breaks: toldIsStored,
 			harm:   "One till's bad luck makes a whole wave of decisions vanish that were told as stored.",
 			tried:  []suite{ledgerGroup, ledgerShared},
