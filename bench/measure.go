@@ -203,13 +203,13 @@ type sample struct {
 func (s *stage) sample(load *child) (sample, error) {
 	var a sample
 	var errs [6]error
-	a.server, errs[0] = cpuOf(s.server.pid())
+	a.server, errs[0] = cpuOf(s.server.PID())
 	a.postgres, errs[1] = cpuOfFamily(s.w.postgres.PID())
-	a.wallet, errs[2] = cpuOf(s.wallet.pid())
+	a.wallet, errs[2] = cpuOf(s.wallet.PID())
 	if load != nil {
-		a.load, errs[3] = cpuOf(load.pid())
+		a.load, errs[3] = cpuOf(load.PID())
 	}
-	a.memory, errs[4] = memoryOf(s.server.pid())
+	a.memory, errs[4] = memoryOf(s.server.PID())
 	a.cores, errs[5] = readCores()
 	return a, errors.Join(errs[:]...)
 }

@@ -2,15 +2,15 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"syscall"
 	"time"
+
+	"github.com/safeledger/safeledger/internal/program"
 )
 
 // The patience with a process that starts, and with one that is told to end.
@@ -19,13 +19,11 @@ const (
 	stopPatience  = 10 * time.Second
 )
 
-// child is a process that we have started. It does not outlive us: Stop ends it, and
-// on Linux the kernel does if we are killed.
+// child is a process that we have started, and its name.
 type child struct {
-	name   string
-	cmd    *exec.Cmd
-	exited chan struct{}
-	err    error // how it ended, once exited is closed
+	*program.Process
+
+	name string
 }
 
 // command is what to start. What it writes to standard error goes to /dev/null, the
@@ -44,7 +42,7 @@ func (c command) start() (*child, error) {
 	cmd := exec.Command(c.program, c.args...) //nolint:gosec,noctx // our own programs; child.stop ends them
 	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "TZ=UTC"}, c.env...)
 	cmd.Stdin, cmd.Stdout = c.stdin, c.stdout
-	cmd.SysProcAttr = childAttributes()
+	cmd.SysProcAttr = program.Attributes(syscall.SIGKILL)
 	if c.logs != "" {
 		file, err := os.OpenFile(filepath.Join(c.logs, c.name+".log"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 		if err != nil {
@@ -54,43 +52,19 @@ func (c command) start() (*child, error) {
 		cmd.Stderr = file
 	}
 
-	p := &child{name: c.name, cmd: cmd, exited: make(chan struct{})}
-	started := make(chan error, 1)
-	go func() {
-		// The kernel's death signal is tied to the thread that starts the child, so this one
-		// lives as long as the child does.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		defer close(p.exited)
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			p.err = cmd.Wait()
-		}
-	}()
-	if err := <-started; err != nil {
+	p, err := program.Start(cmd)
+	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", c.name, err)
 	}
-	return p, nil
+	return &child{p, c.name}, nil
 }
-
-func (p *child) pid() int { return p.cmd.Process.Pid }
 
 // stop ends the process, politely at first.
 func (p *child) stop() error {
-	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
-		if err := p.cmd.Process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
-			return fmt.Errorf("end %s: %w", p.name, err)
-		}
-		timer := time.NewTimer(stopPatience)
-		select {
-		case <-p.exited:
-			timer.Stop()
-			return nil
-		case <-timer.C:
-		}
+	if err := p.Stop(stopPatience, syscall.SIGTERM, syscall.SIGKILL); err != nil {
+		return fmt.Errorf("end %s: %w", p.name, err)
 	}
-	return fmt.Errorf("%s does not end", p.name)
+	return nil
 }
 
 // await asks until ready says yes, the process ends, or patience does. Pauses between
@@ -104,8 +78,8 @@ func (p *child) await(ctx context.Context, ready func(context.Context) error) er
 			return nil
 		}
 		select {
-		case <-p.exited:
-			return fmt.Errorf("%s ended while it started (%w); run again with --logs to see why", p.name, p.err)
+		case <-p.Exited():
+			return fmt.Errorf("%s ended while it started (%w); run again with --logs to see why", p.name, p.Err())
 		default:
 		}
 		if !waitUntil(ctx, time.Now().Add(time.Millisecond)) {

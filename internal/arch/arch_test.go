@@ -145,7 +145,9 @@ var rooms = map[string]room{
 		theirs: []string{ids, strictJSON, "net/http"},
 	},
 	"internal/walletsim/pipe": {},
+	"internal/program": {theirs: []string{"os/exec"}},
 	"internal/devstack": {
+		ours:   []string{"internal/program"},
 		theirs: []string{postgres, embedded, "os/exec", "net/http"},
 	},
 
@@ -193,7 +195,7 @@ var rooms = map[string]room{
 	"test/check/history": {theirs: []string{"net/http"}, forTests: true}, // for whoever makes load
 	// What makes the runs speaks to built programs, as tills, operators and the machine do.
 	"test/torture": {
-		ours:   []string{"client", "internal/devstack", "test/check/history", "test/torture/netfault"},
+		ours:   []string{"client", "internal/devstack", "internal/program", "test/check/history", "test/torture/netfault"},
 		theirs: []string{ids, flags, postgres, "net/http", "os/exec"}, forTests: true,
 	},
 	"test/torture/netfault": {forTests: true},

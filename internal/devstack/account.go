@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/safeledger/safeledger/internal/program"
 )
 
 // account is the user that the server runs as: ourselves, or, because PostgreSQL
@@ -55,7 +57,7 @@ func (a *account) dropped() bool { return a.credential != nil }
 func (a *account) run(cmd *exec.Cmd, dir string) {
 	cmd.Dir = dir
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C", "TZ=UTC"}
-	cmd.SysProcAttr = childAttributes()
+	cmd.SysProcAttr = program.Attributes(syscall.SIGQUIT) // PostgreSQL's immediate shutdown: it takes its own children along
 	cmd.SysProcAttr.Credential = a.credential
 }
 

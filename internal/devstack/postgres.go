@@ -21,9 +21,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/safeledger/safeledger/internal/program"
 )
 
 // Options say where the server's data lives and how it runs.
@@ -56,7 +59,7 @@ type Postgres struct {
 	url     string
 	dir     string
 	temp    bool
-	process *process
+	process *program.Process
 }
 
 // StartPostgres starts a server and returns when it takes connections. ctx bounds
@@ -96,22 +99,31 @@ func StartPostgres(ctx context.Context, opts Options) (*Postgres, error) {
 func (p *Postgres) URL() string { return p.url }
 
 // PID is the process id of the server.
-func (p *Postgres) PID() int { return p.process.pid() }
+func (p *Postgres) PID() int { return p.process.PID() }
 
 // Dir is the folder that holds the data and the server's log.
 func (p *Postgres) Dir() string { return p.dir }
 
 // Exited is closed when the server has ended, whoever ended it.
-func (p *Postgres) Exited() <-chan struct{} { return p.process.exited }
+func (p *Postgres) Exited() <-chan struct{} { return p.process.Exited() }
 
 // Stop ends the server, connected clients or not, and removes a temporary
 // folder. It may be called again.
 func (p *Postgres) Stop() error {
-	err := p.process.stop(stopPatience)
+	err := stop(p.process)
 	if p.temp {
 		err = errors.Join(err, os.RemoveAll(p.dir))
 	}
 	return err
+}
+
+// stop ends a server: by SIGINT, its fast shutdown (clients are cut off, data is
+// written), then SIGQUIT, its immediate one, after which the next start recovers.
+func stop(server *program.Process) error {
+	if err := server.Stop(stopPatience, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGKILL); err != nil {
+		return fmt.Errorf("stop postgres: %w", err)
+	}
+	return nil
 }
 
 func startIn(ctx context.Context, bin, dir string, account *account, settings map[string]string) (*Postgres, error) {
@@ -243,7 +255,7 @@ func launch(ctx context.Context, bin, dir, data, password string, account *accou
 	cmd := exec.Command(filepath.Join(bin, "postgres"), args...) //nolint:noctx // it outlives the start; Stop ends it
 	account.run(cmd, dir)
 	cmd.Stdout, cmd.Stderr = out, out
-	proc, err := startProcess(cmd)
+	proc, err := program.Start(cmd)
 	if err != nil {
 		return nil, fmt.Errorf("start postgres: %w", err)
 	}
@@ -260,7 +272,7 @@ func launch(ctx context.Context, bin, dir, data, password string, account *accou
 		if bytes.Contains(said, []byte("could not bind")) {
 			err = errPortTaken
 		}
-		return nil, errors.Join(fmt.Errorf("%w: %s", err, lastLines(said)), proc.stop(stopPatience))
+		return nil, errors.Join(fmt.Errorf("%w: %s", err, lastLines(said)), stop(proc))
 	}
 	return p, nil
 }
@@ -280,7 +292,7 @@ func (p *Postgres) ready(ctx context.Context) error {
 			return errors.Join(createDatabase(ctx, conn), conn.Close(ctx))
 		}
 		select {
-		case <-p.process.exited:
+		case <-p.process.Exited():
 			return errors.New("postgres ended while it started")
 		case <-ctx.Done():
 			return fmt.Errorf("postgres did not take connections in time: %w", errors.Join(ctx.Err(), err))

@@ -10,56 +10,39 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/safeledger/safeledger/internal/program"
 )
 
-// child is a process that we have started and that does not outlive us: the kernel kills
-// it when the thread that started it ends.
-type child struct {
-	cmd    *exec.Cmd
-	exited chan struct{}
-}
+// child is a process that we have started.
+type child struct{ *program.Process }
 
-func startChild(program string, args, env []string, stdout, stderr *os.File) (*child, error) {
-	cmd := exec.Command(program, args...) //nolint:gosec,noctx // our own programs; they are ended by pid
+func startChild(path string, args, env []string, stdout, stderr *os.File) (*child, error) {
+	cmd := exec.Command(path, args...) //nolint:gosec,noctx // our own programs; they are ended by pid
 	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "TZ=UTC"}, env...)
 	cmd.Stdout, cmd.Stderr = stdout, stderr
-	cmd.SysProcAttr = childAttributes()
-	p := &child{cmd: cmd, exited: make(chan struct{})}
-	started := make(chan error, 1)
-	go func() {
-		// The death signal is tied to this thread, so it lives as long as the child.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		defer close(p.exited)
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			_ = cmd.Wait() // how it ended is in ProcessState
-		}
-	}()
-	if err := <-started; err != nil {
-		return nil, fmt.Errorf("start %s: %w", filepath.Base(program), err)
+	cmd.SysProcAttr = program.Attributes(syscall.SIGKILL)
+	p, err := program.Start(cmd)
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", filepath.Base(path), err)
 	}
-	return p, nil
+	return &child{p}, nil
 }
 
-func (p *child) pid() int { return p.cmd.Process.Pid }
-
-func (p *child) signal(s syscall.Signal) { _ = p.cmd.Process.Signal(s) } // it may have ended by itself
+func (p *child) signal(s syscall.Signal) { _ = p.Signal(s) } // it may have ended by itself
 
 // ended waits for the end for so long, and reports whether it came.
 func (p *child) ended(ctx context.Context, patience time.Duration) bool {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
-	case <-p.exited:
+	case <-p.Exited():
 		return true
 	case <-timer.C:
 	case <-ctx.Done():
@@ -70,18 +53,18 @@ func (p *child) ended(ctx context.Context, patience time.Duration) bool {
 // kill ends it without any clean-up.
 func (p *child) kill() {
 	p.signal(syscall.SIGKILL)
-	<-p.exited
+	<-p.Exited()
 }
 
 // killed reports, after its end, whether SIGKILL was it, whoever sent it.
 func (p *child) killed() bool {
-	status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	status, ok := p.State().Sys().(syscall.WaitStatus)
 	return ok && status.Signaled() && status.Signal() == syscall.SIGKILL
 }
 
 // stopped reports whether the kernel has stopped it.
 func (p *child) stopped() bool {
-	text, err := os.ReadFile("/proc/" + strconv.Itoa(p.pid()) + "/stat")
+	text, err := os.ReadFile("/proc/" + strconv.Itoa(p.PID()) + "/stat")
 	if err != nil {
 		return false
 	}
@@ -163,11 +146,11 @@ func (r *replica) awaitReady(ctx context.Context, p *child, begin int64) error {
 			}
 		}
 		select {
-		case <-p.exited:
+		case <-p.Exited():
 			if p.killed() {
 				return nil
 			}
-			return fmt.Errorf("replica %d ended while it started (%v); its log is %s", r.number, p.cmd.ProcessState, r.log)
+			return fmt.Errorf("replica %d ended while it started (%v); its log is %s", r.number, p.State(), r.log)
 		default:
 		}
 		switch {
@@ -220,7 +203,7 @@ func (r *replica) down() bool {
 		return true
 	}
 	select {
-	case <-p.exited:
+	case <-p.Exited():
 		return true
 	default:
 		return false
@@ -239,8 +222,8 @@ func (r *replica) drain(ctx context.Context) error {
 		p.kill()
 		return fmt.Errorf("replica %d did not end within %v of SIGTERM", r.number, drainPatience)
 	}
-	if code := p.cmd.ProcessState.ExitCode(); code != 0 && !p.killed() {
-		return fmt.Errorf("replica %d ended with %v after SIGTERM; its log is %s", r.number, p.cmd.ProcessState, r.log)
+	if code := p.State().ExitCode(); code != 0 && !p.killed() {
+		return fmt.Errorf("replica %d ended with %v after SIGTERM; its log is %s", r.number, p.State(), r.log)
 	}
 	return nil
 }
