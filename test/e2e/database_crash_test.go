@@ -46,6 +46,12 @@ func TestACrashOfTheDatabaseLosesNothingThatWasAnswered(t *testing.T) {
 				}
 				key := fmt.Sprintf("key-of-%d-%d", till, n)
 				answer, err := r.debit(key, "ANNA")
+				if err != nil {
+					// As a till does whose connection broke. Most of the answers in a crash close theirs,
+					// and one that was opened meanwhile and waits unused is closed after two seconds: maybe
+					// at the very moment when it is taken.
+					answer, err = r.debit(key, "ANNA")
+				}
 				switch {
 				case err == nil && decided(answer): // a busy machine makes the wallet slow: declines are answers too
 					told.Store(key, answer)
