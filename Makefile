@@ -72,7 +72,7 @@ format: ## format the Go code
 .PHONY: check-vet
 check-vet:
 	@$(call limited,10m) go vet ./...
-	@$(call limited,5m) go vet -tags crashpoints,topologies,prometheus ./cmd/... ./internal/crashpoint/... ./test/...
+	@$(call limited,5m) go vet -tags crashpoints,profile,topologies,prometheus ./cmd/... ./internal/crashpoint/... ./test/...
 	@$(call limited,5m) go vet -C tools/deploy ./...
 	@$(call limited,5m) go vet -C tools/promql ./...
 
@@ -117,6 +117,11 @@ schemas: ## make deploy/schemas anew (fetches Kubernetes' sources)
 bench: require-postgres ## SafeLedger against itself without grouping, without a database, and a bare server: ten minutes; FULL=1 an hour
 	@go build -trimpath -o bin/ ./bench
 	@exec bin/bench run $(if $(FULL),--full --docs) $(BENCH)
+
+# What it writes is committed: the compiler optimises every build of SafeLedger by it.
+.PHONY: profile
+profile: require-postgres ## take anew the profile that the compiler optimises by, from 256 tills
+	@go run ./bench profile
 
 # MUTANT is one defect by its name, FRESH=1 tries also what has been tried. What was tried is kept in .mutants.
 .PHONY: mutants

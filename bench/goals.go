@@ -76,11 +76,11 @@ func goals(r *results) []goal {
 		},
 		{
 			what:  "answers later than their effective budget + 300 ms at twice the capacity, of those admitted",
-			floor: 0, goal: 0, atMost: true, unit: "%", got: r.figure(overloadPoint(0), late300).times(100),
+			floor: 0, goal: 0, atMost: true, unit: "%", got: r.worstOverload(late300).times(100),
 		},
 		{
 			what:  "the same, + 100 ms",
-			floor: 0.1, goal: 0, atMost: true, unit: "%", got: r.figure(overloadPoint(0), late100).times(100),
+			floor: 0.1, goal: 0, atMost: true, unit: "%", got: r.worstOverload(late100).times(100),
 		},
 		{
 			what:  fmt.Sprintf("p99 of a decision with %s follow-ups waiting ÷ none", thousands(o.Waiting)),
@@ -92,6 +92,16 @@ func goals(r *results) []goal {
 			floor: 500, goal: 300, atMost: true, unit: " ms", got: r.figure(point{Phase: phaseStart, Variant: shipped}, ready),
 		},
 	}...)
+}
+
+// worstOverload is a figure of the overload in which it is the highest.
+func (r *results) worstOverload(name string) (worst spread) {
+	for _, ms := range overloadWallets() {
+		if s := r.figure(overloadPoint(ms, 0), name); s.Rounds > 0 && (worst.Rounds == 0 || s.Max > worst.Max) {
+			worst = s
+		}
+	}
+	return worst
 }
 
 // count is n of something.

@@ -18,8 +18,9 @@ type loadSpec struct {
 	Tills    int           // at once: in a closed loop each sends its next request after its last answer, else they are the most
 	Rate     float64       // requests a second, whoever has answered; 0 is a closed loop
 	Deadline time.Duration // what is sent as Request-Deadline-Ms; 0 sends none
-	// LateAfter are the times from which on an answer is late: how many were is told
-	// for each.
+	// LateAfter are the times from which on an answer is late: how many were is told for
+	// each. They count from when the request was sent, as a budget does: what a load that
+	// shares the machine sends seconds after it was due no server can have answered before.
 	LateAfter []time.Duration
 	WarmUp    time.Duration
 	Measure   time.Duration
@@ -44,10 +45,12 @@ type loadEvent struct {
 // loadResult is what a load has seen. A closed loop counts the answers that came
 // within the measuring time, a constant rate the requests that were due in it.
 type loadResult struct {
+	// Seconds is the measuring time; for a constant rate the time in which its requests were
+	// in truth sent, which is longer if the load could not keep up with what it was told.
 	Seconds float64
 	By      map[string]latencies // by outcome
+	Sent    map[string]latencies // the same from when the requests were sent, not from when they were due
 	Details map[string]int       // what was answered instead of an approval
-	Refusal latencies            // the time of refusals from when they were sent, not from when they were due
 	Lag     latencies            // how long after they were due requests were sent
 	Late    []int                // admitted requests (all but refused) answered later than LateAfter
 	// Everything approved, the time before and after included: what the database has
@@ -74,6 +77,11 @@ func (r loadResult) count(o outcome) int { return r.By[o.String()].Count }
 
 // rate is the approved requests a second.
 func (r loadResult) rate() float64 { return float64(r.count(approved)) / r.Seconds }
+
+// sent is the requests a second.
+func (r loadResult) sent() float64 {
+	return float64(r.admitted()+r.count(refused)) / r.Seconds
+}
 
 // admitted is how many were let in, whatever came of them.
 func (r loadResult) admitted() (n int) {
@@ -102,7 +110,7 @@ type tillLog struct {
 // generate runs a load to its end.
 func generate(ctx context.Context, spec loadSpec, tell func(loadEvent) error) error {
 	now := time.Now()
-	l := &load{spec: spec, begin: now.Add(spec.WarmUp)}
+	l := &load{spec: spec, begin: now.Add(spec.WarmUp), sending: spec.Measure}
 	l.end = l.begin.Add(spec.Measure)
 	drive := l.inClosedLoop
 	if spec.Rate > 0 {
@@ -132,7 +140,8 @@ func generate(ctx context.Context, spec loadSpec, tell func(loadEvent) error) er
 // load is one that is running.
 type load struct {
 	spec       loadSpec
-	begin, end time.Time // of the measuring time
+	begin, end time.Time     // of the measuring time
+	sending    time.Duration // from begin until the last request was sent
 	made       []*till
 }
 
@@ -209,6 +218,7 @@ func (l *load) atConstantRate(ctx context.Context) {
 			}
 		})
 	}
+	l.sending = max(l.sending, time.Since(l.begin))
 	going.Wait()
 	for _, t := range l.made {
 		t.disconnect()
@@ -248,11 +258,11 @@ func waitUntil(ctx context.Context, at time.Time) bool {
 // sum puts together what all tills have seen.
 func (l *load) sum() loadResult {
 	r := loadResult{
-		Seconds: l.spec.Measure.Seconds(), By: make(map[string]latencies), Details: make(map[string]int),
+		Seconds: l.sending.Seconds(), By: make(map[string]latencies), Sent: make(map[string]latencies), Details: make(map[string]int),
 		Late: make([]int, len(l.spec.LateAfter)),
 	}
-	took := make(map[outcome][]time.Duration)
-	var lags, refusals []time.Duration
+	took, sent := make(map[outcome][]time.Duration), make(map[outcome][]time.Duration)
+	var lags []time.Duration
 	for _, t := range l.made {
 		r.Total += t.log.total
 		for detail, n := range t.log.details {
@@ -260,22 +270,22 @@ func (l *load) sum() loadResult {
 		}
 		for _, one := range t.log.records {
 			took[one.outcome] = append(took[one.outcome], one.took)
+			sent[one.outcome] = append(sent[one.outcome], one.took-one.lag)
 			lags = append(lags, one.lag)
 			if one.outcome == refused {
-				refusals = append(refusals, one.took-one.lag)
 				continue
 			}
 			for i, limit := range l.spec.LateAfter {
-				if one.took > limit {
+				if one.took-one.lag > limit {
 					r.Late[i]++
 				}
 			}
 		}
 	}
 	for o, times := range took {
-		r.By[o.String()] = summarise(times)
+		r.By[o.String()], r.Sent[o.String()] = summarise(times), summarise(sent[o])
 	}
-	r.Refusal, r.Lag = summarise(refusals), summarise(lags)
+	r.Lag = summarise(lags)
 	return r
 }
 

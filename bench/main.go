@@ -6,7 +6,8 @@
 // run.go is the run, plan.go what is measured in which order, stage.go what one
 // measurement runs on, measure.go how it is measured, load.go and till.go the load,
 // nodatabase.go and bare.go the servers that are no SafeLedger, results.go what is
-// kept, report.go, goals.go and chart.go what is made of it.
+// kept, report.go, goals.go and chart.go what is made of it. profile.go makes what the
+// compiler optimises by.
 package main
 
 import (
@@ -23,6 +24,7 @@ import (
 type commands struct {
 	Run        runCommand        `cmd:"" default:"withargs" help:"Measure, keep the results, and report them."`
 	Report     reportCommand     `cmd:"" help:"Report results that were kept."`
+	Profile    profileCommand    `cmd:"" help:"Make the profile that the compiler optimises SafeLedger by: cmd/safeledger/default.pgo."`
 	Load       loadCommand       `cmd:"" hidden:"" help:"The load, a process of a run."`
 	NoDatabase noDatabaseCommand `cmd:"" hidden:"" help:"The server without a database, a process of a run."`
 	Bare       bareCommand       `cmd:"" hidden:"" help:"The bare HTTP server, a process of a run."`
@@ -35,7 +37,8 @@ type order struct {
 
 func main() {
 	var cli commands
-	parser := kong.Parse(&cli, kong.Name("bench"), kong.Description("Measures SafeLedger, see docs/performance.md."), kong.UsageOnError())
+	parser := kong.Parse(&cli, kong.Name("bench"), kong.Description("Measures SafeLedger, see docs/performance.md."),
+		kong.Vars{"profile": profile}, kong.UsageOnError())
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := parser.Run(&order{ctx})
 	interrupted := ctx.Err() != nil

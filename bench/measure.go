@@ -104,10 +104,10 @@ func (b *bench) measureOverload(ctx context.Context, s *stage, m *measurement) e
 	if err != nil {
 		return err
 	}
-	took, turnedAway := r.By[approved.String()], r.Refusal
+	took, turnedAway := r.Sent[approved.String()], r.Sent[refused.String()]
 	each := func(n int) float64 { return float64(n) / r.Seconds }
 	maps.Copy(m.Values, map[string]float64{
-		capacity: before.rate(), offered: 2 * before.rate(), rate: r.rate(), lagP99: milliseconds(r.Lag.P99),
+		capacity: before.rate(), offered: 2 * before.rate(), sentRate: r.sent(), rate: r.rate(), lagP99: milliseconds(r.Lag.P99),
 		p50: milliseconds(took.P50), p99: milliseconds(took.P99), p999: milliseconds(took.P999), longest: milliseconds(took.Last),
 		refusals:   each(turnedAway.Count),
 		refusalP50: milliseconds(turnedAway.P50), refusalP99: milliseconds(turnedAway.P99), refusalLast: milliseconds(turnedAway.Last),

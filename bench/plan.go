@@ -95,7 +95,9 @@ func plan(o options) (steps []step) {
 			}
 		case phaseOverload:
 			for round := range o.Rounds {
-				steps = append(steps, step{overloadPoint(round + 1), once + o.WarmUp + longer*o.Measure})
+				for _, ms := range overloadWallets() {
+					steps = append(steps, step{overloadPoint(ms, round+1), once + o.WarmUp + longer*o.Measure})
+				}
 			}
 		case phaseQueue:
 			for round := range o.Rounds {
@@ -135,9 +137,14 @@ func rotated[T any](list []T, n int) []T {
 
 // The points of the phases that have few, for the plan and for the report.
 
-func overloadPoint(round int) point {
-	return point{Phase: phaseOverload, Variant: shipped, Tills: manyTills, Round: round}
+func overloadPoint(walletMS, round int) point {
+	return point{Phase: phaseOverload, Variant: shipped, Tills: manyTills, WalletMS: walletMS, Round: round}
 }
+
+// overloadWallets are what the wallet takes under overload, in milliseconds. At 0 the
+// cores are what is short, and the load has to share them: it cannot offer all that it
+// should. At 100 the wallet is, and everybody else has time to spare.
+func overloadWallets() []int { return []int{0, 100} }
 
 func queuePoint(variant string, round int) point {
 	return point{Phase: phaseQueue, Variant: variant, Round: round}
@@ -165,7 +172,7 @@ func (p point) String() string {
 	if p.Tills > 0 {
 		text += fmt.Sprintf(", %d tills", p.Tills)
 	}
-	if p.Phase == phaseRates {
+	if p.Phase == phaseRates || p.Phase == phaseOverload {
 		text += fmt.Sprintf(", wallet %d ms", p.WalletMS)
 	}
 	if p.Keys != "" {

@@ -194,30 +194,45 @@ func ratesTable(r *results, ms int) string {
 }
 
 func overloadTable(r *results) string {
-	p := overloadPoint(0)
-	if r.figure(p, capacity).Rounds == 0 {
+	head, points := []string{"twice the capacity, offered at a constant rate"}, []point(nil)
+	for _, ms := range overloadWallets() {
+		if p := overloadPoint(ms, 0); r.figure(p, capacity).Rounds > 0 {
+			head, points = append(head, fmt.Sprintf("wallet %d ms", ms)), append(points, p)
+		}
+	}
+	if len(points) == 0 {
 		return ""
 	}
-	f := func(name string) string { return withRange(r.figure(p, name)) }
-	return table([][]string{
-		{"offered at a constant rate, twice the capacity", ""},
-		{"capacity before, in a closed loop of 256 tills", f(capacity) + "/s"},
-		{"offered", f(offered) + "/s"},
-		{"approved", f(rate) + "/s"},
-		{"approved ÷ capacity", withRange(r.quotient(p, rate, capacity))},
-		{"refused by the gate (503 and Retry-After)", f(refusals) + "/s"},
-		{"declined (402 or 424)", f(declines) + "/s"},
-		{"not known how it ended (5xx without Retry-After)", f(unknowns) + "/s"},
-		{"time to an approval since the request was due, p50", f(p50) + " ms"},
-		{"p99", f(p99) + " ms"},
-		{"longest", f(longest) + " ms"},
-		{"time to a refusal since the request was sent, p50", f(refusalP50) + " ms"},
-		{"p99", f(refusalP99) + " ms"},
-		{"longest", f(refusalLast) + " ms"},
-		{"of those admitted, later than the effective budget + 100 ms", percent(r.figure(p, late100))},
-		{"+ 300 ms", percent(r.figure(p, late300))},
-		{"how late the load itself was with its requests, p99", f(lagP99) + " ms"},
-	})
+	rows := [][]string{head}
+	for _, line := range []struct{ what, figure, unit string }{
+		{"capacity before, in a closed loop of 256 tills", capacity, "/s"},
+		{"to be offered", offered, "/s"},
+		{"in truth offered, by a load that shares the cores", sentRate, "/s"},
+		{"approved", rate, "/s"},
+		{"refused by the gate (503 and Retry-After)", refusals, "/s"},
+		{"declined (402 or 424)", declines, "/s"},
+		{"not known how it ended (5xx without Retry-After)", unknowns, "/s"},
+		{"time to an approval since the request was sent, p50", p50, " ms"},
+		{"p99", p99, " ms"},
+		{"longest", longest, " ms"},
+		{"time to a refusal since the request was sent, p50", refusalP50, " ms"},
+		{"p99", refusalP99, " ms"},
+		{"longest", refusalLast, " ms"},
+		{"of those admitted, later than the effective budget + 100 ms", late100, "%"},
+		{"+ 300 ms", late300, "%"},
+		{"how late the load itself was with its requests, p99", lagP99, " ms"},
+	} {
+		row := []string{line.what}
+		for _, p := range points {
+			if got := r.figure(p, line.figure); line.unit == "%" {
+				row = append(row, percent(got))
+			} else {
+				row = append(row, withRange(got)+line.unit)
+			}
+		}
+		rows = append(rows, row)
+	}
+	return table(rows)
 }
 
 func queueTable(r *results) string {
@@ -285,18 +300,6 @@ func failuresList(r *results) string {
 		b.WriteString("\n")
 	}
 	return b.String()
-}
-
-// quotient is one figure divided by another of the same measurement.
-func (r *results) quotient(p point, of, to string) spread {
-	var quotients []float64
-	divisors := r.rounds(p, to)
-	for round, value := range r.rounds(p, of) {
-		if divisors[round] > 0 {
-			quotients = append(quotients, value/divisors[round])
-		}
-	}
-	return over(quotients)
 }
 
 // table is rows in Markdown, the first of them its head; "" where there is only that.

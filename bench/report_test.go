@@ -99,7 +99,7 @@ func TestTheReportHoldsWhatWasMeasured(t *testing.T) {
 	text := render(r)
 	for _, want := range []string{
 		"2026-12-01", "`abcdef123456`", "A CPU, 2 cores", "PostgreSQL 15.18 with fsync = on", "0.50 ms",
-		"| 256 | SafeLedger | 8,000 (8,000 … 8,000) |", "| 256 | bare HTTP server |", "97 (99)", "### Overload", "2 (2 … 2)",
+		"| 256 | SafeLedger | 8,000 (8,000 … 8,000) |", "| 256 | bare HTTP server |", "97 (99)", "### Overload", "| capacity before, in a closed loop of 256 tills | 4,000 (4,000 … 4,000)/s | 4,000",
 		"### The work queue", "### Growth", "### A backlog", "(performance.svg)",
 	} {
 		if !strings.Contains(text, want) {

@@ -49,7 +49,8 @@ const (
 	failures       = "failures" // whatever was not approved and should have been
 	ready          = "ready_ms"
 	capacity       = "capacity" // approved a second in a closed loop, just before
-	offered        = "offered"  // requests a second
+	offered        = "offered"  // requests a second, as the load was told
+	sentRate       = "sent"     // requests a second that it sent
 	refusals       = "refused_rate"
 	refusalP50     = "refusal_p50_ms"
 	refusalP99     = "refusal_p99_ms"

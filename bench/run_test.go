@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
@@ -264,4 +266,41 @@ func shape(t *testing.T, address, token, body string) string {
 		t.Fatalf("%s: %s", err, text)
 	}
 	return fmt.Sprint(answer.StatusCode, slices.Sorted(maps.Keys(answer.Header)), slices.Sorted(maps.Keys(members)))
+}
+
+// A profile of a server that did something else would have the compiler optimise that.
+func TestAProfileIsOfPaymentsThatAreDecided(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds SafeLedger once more, and starts a PostgreSQL")
+	}
+	root, err := filepath.Abs("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	into := filepath.Join(t.TempDir(), "cpu.pprof")
+	relative, err := filepath.Rel(root, into)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := (profileCommand{For: time.Second, Into: relative}).take(t.Context(), root); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.Open(into)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	unzipped, err := gzip.NewReader(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	content, err := io.ReadAll(unzipped)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, function := range []string{"decision.(*Decider).Decide", "ledger.(*Ledger).Claim", "wallet.(*Lane).Send"} {
+		if !bytes.Contains(content, []byte(function)) {
+			t.Errorf("%s is not in it", function)
+		}
+	}
 }

@@ -115,7 +115,8 @@ func (s *stage) startServer(ctx context.Context, p point, wallet string) (err er
 	c := command{name: "server", logs: s.w.logs, env: []string{
 		"SAFELEDGER_DATABASE_URL=" + s.w.url(s.database), "SAFELEDGER_WALLET_BASE_URL=" + wallet,
 		"SAFELEDGER_CALLERS_FILE=" + s.w.callers(), "SAFELEDGER_HTTP_ADDR=" + s.address, "SAFELEDGER_ADMIN_ADDR=" + s.admin,
-		"SAFELEDGER_DRAIN_DELAY=0s", // nobody else routes to it
+		"SAFELEDGER_DRAIN_DELAY=0s",  // nobody else routes to it
+		"CPU_PROFILE=" + s.w.profile, // heard by a build for it only
 	}}
 	switch p.Variant {
 	case shipped, ungrouped:

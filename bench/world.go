@@ -48,6 +48,7 @@ type world struct {
 	programs string // the folder that they were built into
 	dir      string
 	logs     string // "" = nowhere
+	profile  string // the file that a build for it writes a CPU profile into
 	// grouping is whether this build can turn grouping off.
 	grouping bool
 
@@ -74,10 +75,10 @@ func newWorld(ctx context.Context, root, data, logs string) (_ *world, err error
 		return nil, err
 	}
 	w.programs = filepath.Join(w.dir, "bin") + string(filepath.Separator)
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", w.programs, "./cmd/safeledger", "./cmd/walletsim", "./bench") //nolint:gosec // into a folder of ours
-	build.Dir = root
-	if out, err := build.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("build the programs: %w: %s", err, out)
+	// All by the profile that SafeLedger is shipped with: what the compiler knows must not
+	// be what tells the variants apart.
+	if err := w.build(ctx, root, "-pgo", profile, "./cmd/safeledger", "./cmd/walletsim", "./bench"); err != nil {
+		return nil, err
 	}
 	content := fmt.Sprintf(`{"callers": [{"name": "bench", "tokenSha256": %q, "scopes": ["till", "payout"]}]}`, callers.HashToken(token))
 	if err := os.WriteFile(w.callers(), []byte(content), 0o600); err != nil {
@@ -97,6 +98,16 @@ func newWorld(ctx context.Context, root, data, logs string) (_ *world, err error
 		return nil, err
 	}
 	return w, ledger.Migrate(ctx, w.url(template), log)
+}
+
+// build builds programs of the tree at root.
+func (w *world) build(ctx context.Context, root string, args ...string) error {
+	cmd := exec.CommandContext(ctx, "go", append([]string{"build", "-trimpath", "-o", w.programs}, args...)...) //nolint:gosec // into a folder of ours
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build the programs: %w: %s", err, out)
+	}
+	return nil
 }
 
 // tempPrefix begins the names of all our folders for temporary files; the process id follows.

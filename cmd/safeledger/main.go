@@ -59,6 +59,7 @@ func main() {
 }
 
 func run() int {
+	defer profiling()()
 	var cli commands
 	parser := kong.Parse(&cli,
 		kong.Name("safeledger"),

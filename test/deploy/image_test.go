@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"crypto/sha256"
+	"debug/buildinfo"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -16,6 +17,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -273,6 +275,19 @@ func TestTheProgramBringsItsRootsAndTimeZones(t *testing.T) {
 		if !bytes.Contains(binary, []byte(want)) {
 			t.Errorf("%q is not in the program", want)
 		}
+	}
+}
+
+// What docs/performance.md says of its price is said of a program that the compiler has
+// optimised by its profile. A build that does not find it says nothing.
+func TestTheProgramIsCompiledByItsProfile(t *testing.T) {
+	t.Parallel()
+	info, err := buildinfo.Read(bytes.NewReader(built(t, "safeledger").files[0].content))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Contains(info.Settings, debug.BuildSetting{Key: "-pgo", Value: "default.pgo"}) {
+		t.Errorf("it was built with %v", info.Settings)
 	}
 }
 
