@@ -33,9 +33,10 @@ test: require-postgres require-cc ## all tests: unit, fake time, real PostgreSQL
 	@$(call limited,30m) go test -race -shuffle=on -timeout 15m ./...
 
 .PHONY: test-topologies
-test-topologies: require-postgres ## payments through real nginx, HAProxy and pgbouncer, as they come and with their retries on
+test-topologies: require-postgres ## payments through real nginx, HAProxy and pgbouncer, as they come and with their retries on; replicas rolled behind nginx
 	@tools/require topologies
 	@$(call limited,15m) go test -tags topologies -timeout 12m -parallel 4 -run 'TestAProxy|TestAGateBehind|TestPgbouncer' ./test/e2e
+	@$(call limited,10m) go test -count=1 -tags topologies -timeout 8m -v -run '^TestARolloutLosesNoAnswer$$' ./test/deploy
 
 .PHONY: verify-rules
 verify-rules: require-postgres ## rules, dashboard and playbooks: promtool's cases, and every query put to a real Prometheus
@@ -56,6 +57,10 @@ torture: require-postgres ## real processes under faults of more than a hundred 
 .PHONY: torture-sum
 torture-sum: ## add up the summaries of torture's runs, as the Markdown of docs/verification.md
 	@go run ./test/torture sum
+
+.PHONY: outage
+outage: require-postgres ## ten minutes without a wallet that takes credits, five thousand of them waiting: half an hour at most
+	@go test -count=1 -v -timeout 40m -run '^TestAnOutageIsNotMadeWorseAndTheBacklogDrains$$' ./test/e2e -args -outage 10m -waiting 5000
 
 .PHONY: check
 check: check-format check-vet check-staticcheck check-generated test ## what CI runs: everything that must hold before a commit

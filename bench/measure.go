@@ -49,8 +49,9 @@ func (b *bench) measure(ctx context.Context, p point) (m measurement, err error)
 	case p.Phase == phaseOverload:
 		err = b.measureOverload(ctx, s, &m)
 	case p.Phase == phaseBacklog && p.Tills == 0:
-		half := b.results.figure(backlogCapacity(), rate).Median / 2
-		err = b.measureDecisions(ctx, s, &m, loadSpec{Rate: half, Tills: ampleConnections, Measure: b.backlogMeasure()})
+		// A quarter: at a half, with the load on the same cores, the tail is that of an overload.
+		quarter := b.results.figure(backlogCapacity(), rate).Median / 4
+		err = b.measureDecisions(ctx, s, &m, loadSpec{Rate: quarter, Tills: ampleConnections, Measure: b.backlogMeasure()})
 	case p.Phase == phaseGrowth:
 		err = b.measureDecisions(ctx, s, &m, loadSpec{Tills: p.Tills, Keys: p.Keys, Measure: longer * b.options.Measure})
 	default:

@@ -437,7 +437,12 @@ func (w *world) startRole(program, role string, env ...string) *replica {
 // awaitRow polls until a count in the ledger is what it should be.
 func (w *world) awaitRow(sql string, want int) {
 	w.t.Helper()
-	deadline := time.Now().Add(4 * patience)
+	w.awaitRowFor(4*patience, sql, want)
+}
+
+func (w *world) awaitRowFor(limit time.Duration, sql string, want int) {
+	w.t.Helper()
+	deadline := time.Now().Add(limit)
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
 	for {

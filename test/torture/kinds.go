@@ -108,6 +108,7 @@ func allKinds() []kind {
 	all = append(all, walletControlKinds()...)
 	all = append(all, networkKinds()...)
 	all = append(all, processKinds()...)
+	all = append(all, clockKinds()...)
 	all = append(all, postgresKinds()...)
 	return append(all, tillKinds()...)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -19,7 +20,9 @@ import (
 type nemesis struct {
 	w    *world
 	pace float64 // how much of the pauses there is: 1 = as they are
-	fail context.CancelCauseFunc
+	// dealt is which kinds the run is to have.
+	dealt func(kind) bool
+	fail  context.CancelCauseFunc
 }
 
 // deck deals kinds in an order that is drawn anew each time round. What it dealt and
@@ -112,7 +115,7 @@ func (n *nemesis) run(ctx context.Context, seed uint64) {
 		between time.Duration
 		strike  func(context.Context, *rand.Rand, string) (bool, error)
 	}{
-		{of(postgresKinds(), n.w.lossy), 3 * time.Second, n.postgres},
+		{slices.DeleteFunc(postgresKinds(), func(k kind) bool { return !n.dealt(k) }), 3 * time.Second, n.postgres},
 		{ledgerNetworkKinds(), 2 * time.Second, n.network},
 		{walletNetworkKinds(), 2 * time.Second, n.network},
 		{walletControlKinds(), 4 * time.Second, n.wallet},

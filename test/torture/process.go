@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -80,6 +81,8 @@ type replica struct {
 	log    string // all its processes append to it
 	env    []string
 
+	clocks *rand.Rand // what its processes' clocks are drawn from
+
 	still atomic.Bool // stopped for a while
 
 	mu    sync.Mutex
@@ -101,11 +104,15 @@ func (r *replica) start(ctx context.Context, role, crashAt string) error {
 		return err
 	}
 	defer func() { _ = file.Close() }() // the process has its own copy
+	off, kind := clockOf(r.clocks)
+	if _, err := file.WriteString(clockLine(off)); err != nil {
+		return err
+	}
 	begin, err := file.Seek(0, 2)
 	if err != nil {
 		return err
 	}
-	env := append([]string(nil), r.env...)
+	env := append([]string{fmt.Sprintf("%s=%d", offsetVariable, off)}, r.env...)
 	if crashAt != "" {
 		env = append(env, "SAFELEDGER_CRASH_AT="+crashAt)
 	}
@@ -116,7 +123,13 @@ func (r *replica) start(ctx context.Context, role, crashAt string) error {
 	r.mu.Lock()
 	r.run = p
 	r.mu.Unlock()
-	return r.awaitReady(ctx, p, begin)
+	if err := r.awaitReady(ctx, p, begin); err != nil {
+		return err
+	}
+	if kind != "" && !r.down() {
+		r.w.count.hit(kind)
+	}
+	return nil
 }
 
 func (r *replica) awaitReady(ctx context.Context, p *child, begin int64) error {

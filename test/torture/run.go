@@ -24,6 +24,7 @@ type runCommand struct {
 	MinProcess int64         `default:"1"        help:"The same of kinds of processes, networks and PostgreSQL."`
 	Slack      time.Duration `default:"3s"       help:"What the machine may add to durations (I10)."`
 	Folder     string        `default:".torture" help:"Where summaries and evidence go."`
+	Postgres   []string      `placeholder:"KIND,…"   help:"Of the faults of PostgreSQL only these, so that they come often."`
 	Lossy      bool          `help:"Promote lagging standbys as well: what they lack is lost, and counted apart."`
 	Keep       bool          `help:"Keep the evidence of rounds that are clean, too."`
 }
@@ -34,6 +35,11 @@ var errVoid = errors.New("void")
 func (c runCommand) Run(o *order) (err error) {
 	ctx := o.ctx
 	began := time.Now()
+	for _, name := range c.Postgres {
+		if !slices.ContainsFunc(of(postgresKinds(), c.Lossy), func(k kind) bool { return k.name == name }) {
+			return fmt.Errorf("--postgres: no kind of fault of PostgreSQL in this run is called %s", name)
+		}
+	}
 	root, err := os.Getwd()
 	if err != nil {
 		return err
@@ -91,10 +97,18 @@ func (c runCommand) keep(sum *summary, count *counters, began time.Time, folder 
 	return sum.write(folder)
 }
 
+// dealt reports whether a kind is dealt in this run.
+func (c runCommand) dealt(k kind) bool {
+	return k.in(c.Lossy) && (k.group != ofPostgres || len(c.Postgres) == 0 || slices.Contains(c.Postgres, k.name))
+}
+
 // void are the kinds that struck too rarely.
 func (c runCommand) void(count *counters) (rare []string) {
 	hits := count.snapshot()
-	for _, k := range of(count.kinds, c.Lossy) {
+	for _, k := range count.kinds {
+		if !c.dealt(k) {
+			continue
+		}
 		least := c.Min
 		if k.group == ofProcess || k.group == ofPostgres || k.group == ofNetwork {
 			least = c.MinProcess
@@ -194,7 +208,7 @@ func (c runCommand) torture(ctx context.Context, w *world, seed uint64, target i
 	const calm = 4 * time.Second
 	pause(loading, calm)
 	striking, stopStriking := context.WithCancel(loading)
-	n := &nemesis{w: w, pace: c.Pace, fail: fail}
+	n := &nemesis{w: w, pace: c.Pace, dealt: c.dealt, fail: fail}
 	beside.Go(func() { n.run(striking, seed) })
 
 	tills.Wait()

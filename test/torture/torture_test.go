@@ -136,6 +136,11 @@ func TestARunInWhichAKindStruckTooRarelyIsVoid(t *testing.T) {
 	if slices.ContainsFunc(void, func(s string) bool { return strings.HasPrefix(s, "hung-up") }) {
 		t.Error("a till's fault is held to the minimum of processes")
 	}
+	c.Postgres = []string{"standby-promoted"}
+	void = c.void(count)
+	if !slices.Contains(void, "standby-promoted (3 of 4)") || slices.Contains(void, "immediate-stop (3 of 4)") {
+		t.Errorf("of PostgreSQL's faults only promotions were asked for, and %v are missed", void)
+	}
 }
 
 // Runs are added up, and a violation of any of them must not get lost in the sum.

@@ -81,11 +81,16 @@ type world struct {
 
 func (w *world) program(name string) string { return filepath.Join(w.programs, name) }
 
-// build builds the programs, with the points at which they may die.
+// build builds the programs: the service with the points at which it may die, and with a
+// clock that can be set off.
 func build(ctx context.Context, root, into string) error {
+	clocks, err := offClocks(into)
+	if err != nil {
+		return err
+	}
 	for _, args := range [][]string{
-		{"-tags", "crashpoints", "-o", into + "/", "./cmd/safeledger", "./cmd/walletsim"},
-		{"-o", into + "/", "./test/check"},
+		{"-tags", "crashpoints", "-overlay", clocks, "-o", into + "/", "./cmd/safeledger"},
+		{"-o", into + "/", "./cmd/walletsim", "./test/check"},
 	} {
 		cmd := exec.CommandContext(ctx, "go", append([]string{"build", "-trimpath"}, args...)...) //nolint:gosec // our own tree
 		cmd.Dir = root
@@ -118,7 +123,7 @@ func newWorld(ctx context.Context, dir, programs string, seed uint64, lossy bool
 	if err := w.startWallet(ctx, seed); err != nil {
 		return nil, err
 	}
-	return w, w.startReplicas(ctx)
+	return w, w.startReplicas(ctx, seed)
 }
 
 // startPostgres starts the server, again or for the first time.
@@ -183,7 +188,7 @@ func (w *world) startWallet(ctx context.Context, seed uint64) error {
 
 func (w *world) book() string { return filepath.Join(w.dir, "book.jsonl") }
 
-func (w *world) startReplicas(ctx context.Context) error {
+func (w *world) startReplicas(ctx context.Context, seed uint64) error {
 	known := filepath.Join(w.dir, "callers.json")
 	if err := writeCallers(known); err != nil {
 		return err
@@ -205,7 +210,7 @@ func (w *world) startReplicas(ctx context.Context) error {
 			return err
 		}
 		ledger.Host = toLedger.Addr()
-		r := &replica{w: w, number: n, log: filepath.Join(w.dir, fmt.Sprintf("replica-%d.log", n)), env: []string{
+		r := &replica{w: w, number: n, clocks: clocksOf(seed, n), log: filepath.Join(w.dir, fmt.Sprintf("replica-%d.log", n)), env: []string{
 			"SAFELEDGER_DATABASE_URL=" + ledger.String(), "SAFELEDGER_WALLET_BASE_URL=http://" + toWallet.Addr(),
 			"SAFELEDGER_CALLERS_FILE=" + known, "SAFELEDGER_HTTP_ADDR=127.0.0.1:0", "SAFELEDGER_ADMIN_ADDR=127.0.0.1:0",
 		}}

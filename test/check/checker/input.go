@@ -91,6 +91,10 @@ type ResponseLine struct {
 	TotalMS  float64   `json:"total_ms"`
 	LeftMS   *float64  `json:"left_ms"`
 
+	// OffsetS is, in a line of clockMessage, by how many seconds the clock is ahead that the
+	// lines after it in the same file are timed by, until the next such line.
+	OffsetS int64 `json:"offset_s"`
+
 	Noise string `json:"-"` // the line, where it is no JSON
 }
 
@@ -99,6 +103,7 @@ const (
 	requestBegun   = "request begun"
 	requestRefused = "request refused"
 	servingMessage = "serving"
+	clockMessage   = "clock" // whoever made the run says it, not the process
 	decidedMessage = "payment decided"
 	replayMessage  = "payment replayed"
 )

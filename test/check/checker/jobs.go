@@ -120,6 +120,8 @@ func (w *world) judgeRecorded(s *subject, j *job) {
 	w.report.Attempts += int64(j.attempts)
 	w.report.Arrivals += int64(arrivals)
 	switch {
+	case arrivals > j.attempts && w.lossy:
+		s.lost = true // an attempt was counted, sent, and is gone: counted apart
 	case arrivals > j.attempts:
 		w.violate(recorded, s, "%s was on the wire %d times, %d attempts are counted", j, arrivals, j.attempts)
 	case answers > arrivals:

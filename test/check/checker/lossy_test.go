@@ -32,6 +32,7 @@ func TestAfterALossyFailoverLostKeysAreCountedApart(t *testing.T) {
 			r.operations = append(r.operations, o)
 		}, lost: 1, money: 1250},
 		"a refund, which its payment cannot be judged without": {spoil: func(r corrupted) { r.dropOperation(*r.operation("key-refund")) }, lost: 2, money: 500},
+		"an attempt at a refund, not the refund":               {spoil: func(r corrupted) { r.operation("key-refund").Attempts = 2 }, lost: 2, money: 500},
 		"a cancel and its reversal":                            {spoil: func(r corrupted) { r.dropOperation(*r.reversal("key-cancelled")) }, lost: 1},
 		"an approval, and the wallet has applied it twice": {spoil: func(r corrupted) {
 			r.copyLine(r.line(applied, r.payment("key-approved").Reference, 0), func(*BookLine) {})

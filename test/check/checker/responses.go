@@ -3,6 +3,7 @@ package checker
 import (
 	"context"
 	"fmt"
+	"time"
 )
 
 // workers are the replicas with workers, by what they have logged.
@@ -15,6 +16,7 @@ type workers struct {
 // readResponses takes in what the processes say that they have answered.
 func (w *world) readResponses(ctx context.Context, l Lines[ResponseLine]) error {
 	w.workers.files = map[int64]int{}
+	w.offsets = map[int64]time.Duration{}
 	if err := l.each(ctx, w.addResponse); err != nil {
 		return fmt.Errorf("response log: %w", err)
 	}
@@ -27,8 +29,13 @@ func (w *world) addResponse(p place, l *ResponseLine) error {
 		w.report.Noise++
 		return nil
 	}
-	now := at(l.Time)
-	w.followWorkers(p, now, l)
+	file := int64(p >> byteBits)
+	if l.Msg == clockMessage {
+		w.offsets[file] = time.Duration(l.OffsetS) * time.Second
+		return nil
+	}
+	now := at(l.Time.Add(-w.offsets[file]))
+	w.followWorkers(file, now, l)
 
 	var s *subject
 	if id, ok := traceOf(l.Trace); ok {
@@ -66,8 +73,7 @@ func (w *world) addResponse(p place, l *ResponseLine) error {
 
 // followWorkers finds out how many replicas with workers there were at once. A process
 // begins with the line that it is serving; each file is of one process after the other.
-func (w *world) followWorkers(p place, now moment, l *ResponseLine) {
-	file := int64(p >> byteBits)
+func (w *world) followWorkers(file int64, now moment, l *ResponseLine) {
 	if l.Msg == servingMessage {
 		delete(w.workers.files, file)
 		if l.Role != "api" {

@@ -106,14 +106,25 @@ func (t *teller) line(at where) error {
 			return err
 		}
 		t.bookLine(l)
-	case responseLog:
-		l, err := t.in.Responses.at(at.place)
-		if err != nil {
-			return err
-		}
-		t.responseLine(l)
-	case noLog:
+	case responseLog, noLog:
 	}
+	return nil
+}
+
+// response adds a line of a process' log, at the time that it was: the process' clock may
+// be off.
+func (t *teller) response(at logPlace) error {
+	place := where{responseLog, at.place}
+	if t.seen[place] {
+		return nil
+	}
+	t.seen[place] = true
+	l, err := t.in.Responses.at(at.place)
+	if err != nil {
+		return err
+	}
+	t.add(at.at, "process", "%s%s%s%s%s%s", l.Msg, field("decision", l.Decision), field("code", l.Code),
+		field("status", positive(l.Status)), field("reason", l.Reason), field("error", l.Error))
 	return nil
 }
 
@@ -169,11 +180,6 @@ func (t *teller) bookLine(l BookLine) {
 	t.add(at(l.At), "wallet", "%s", b.String())
 }
 
-func (t *teller) responseLine(l ResponseLine) {
-	t.add(at(l.Time), "process", "%s%s%s%s%s%s", l.Msg, field("decision", l.Decision), field("code", l.Code),
-		field("status", positive(l.Status)), field("reason", l.Reason), field("error", l.Error))
-}
-
 func positive(n int) string {
 	if n == 0 {
 		return ""
@@ -195,7 +201,7 @@ func (t *teller) subject(s *subject) error {
 		}
 	}
 	for _, l := range s.lines {
-		if err := t.line(where{responseLog, l.place}); err != nil {
+		if err := t.response(l); err != nil {
 			return err
 		}
 	}

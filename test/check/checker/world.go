@@ -52,7 +52,8 @@ type world struct {
 	lossy      bool // see Options.Lossy
 	bank       bank // what the lines of the book add up to
 	workers    workers
-	traced     bool // the responses tell of single requests
+	offsets    map[int64]time.Duration // how far the clock of whoever writes a response log is ahead, by file
+	traced     bool                    // the responses tell of single requests
 	firstEvent moment
 	lastEvent  moment
 }
