@@ -54,9 +54,9 @@ func full() options {
 const (
 	// manyTills is where what is not about the number of tills is measured.
 	manyTills = 256
-	// backlogMeasure spans two of the sums over everything that is open which the service
-	// makes every 10 s: they are what a backlog costs.
-	backlogMeasure = 20 * time.Second
+	// backlogMeasure spans one of the sums over everything that is open, which the service
+	// makes once a minute where there is that much: they are what a backlog costs.
+	backlogMeasure = 65 * time.Second
 	// longer is how many measuring times the growth and the overload get: pages that are
 	// touched for the first time, and a server that falls behind, need them.
 	longer = 3

@@ -108,3 +108,28 @@ func TestTheOperationsPageHasTheConnections(t *testing.T) {
 		t.Errorf("docs/operations.md does not say: %s", want)
 	}
 }
+
+// With a million follow-ups waiting, a sum over them takes a good part of a second. Made
+// every ten seconds it would be in the way of more than one decision in a hundred.
+func TestWhatTakesLongIsSummedUpSeldom(t *testing.T) {
+	t.Parallel()
+	for took, want := range map[time.Duration]int{
+		10 * time.Millisecond:  61, // every ten seconds of ten minutes, and at once
+		100 * time.Millisecond: 30, // a two-hundredth
+		400 * time.Millisecond: 10, // an alert must not take it for lost
+		10 * time.Second:       9,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute+time.Second)
+			defer cancel()
+			sums := 0
+			everySparing(ctx, measureEvery, func(context.Context) {
+				sums++
+				time.Sleep(took)
+			})
+			if sums != want {
+				t.Errorf("summed up %d times in ten minutes, want %d, at %v each", sums, want, took)
+			}
+		})
+	}
+}

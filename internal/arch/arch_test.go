@@ -145,7 +145,7 @@ var rooms = map[string]room{
 		theirs: []string{ids, strictJSON, "net/http"},
 	},
 	"internal/walletsim/pipe": {},
-	"internal/program": {theirs: []string{"os/exec"}},
+	"internal/program":        {theirs: []string{"os/exec"}},
 	"internal/devstack": {
 		ours:   []string{"internal/program"},
 		theirs: []string{postgres, embedded, "os/exec", "net/http"},

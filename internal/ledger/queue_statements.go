@@ -166,7 +166,7 @@ WHERE c.subject_id = old.subject_id AND c.fence = old.fence AND c.n = old.n`
 
 	// exposures is the money that is not settled yet. The queue's index and that of what
 	// is parked say which rows those are, however much has ended since; each of them is
-	// read: some 0.4 s of one connection of the upkeep for a million, every ten seconds.
+	// read: some 0.4 s of one connection of the upkeep for a million, and then once a minute.
 	// (The sums in the index would halve that, and make every lease and every settlement
 	// write twice the index.) A sum beyond 64 bits is cut: a gauge that stops is better
 	// than one that fails.
