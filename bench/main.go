@@ -37,8 +37,7 @@ type order struct {
 
 func main() {
 	var cli commands
-	parser := kong.Parse(&cli, kong.Name("bench"), kong.Description("Measures SafeLedger, see docs/performance.md."),
-		kong.Vars{"profile": profile}, kong.UsageOnError())
+	parser := kong.Parse(&cli, kong.Name("bench"), kong.Description("Measures SafeLedger, see docs/performance.md."), kong.UsageOnError())
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := parser.Run(&order{ctx})
 	interrupted := ctx.Err() != nil

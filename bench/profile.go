@@ -16,13 +16,13 @@ const profile = "cmd/safeledger/default.pgo"
 // profileCommand takes that profile anew. It need not be of today's code: the compiler
 // uses what it still finds of it.
 type profileCommand struct {
-	For  time.Duration `default:"20s" help:"How long payments are decided for it."`
-	Into string        `default:"${profile}" help:"Where it goes."`
+	For time.Duration `default:"20s" help:"How long payments are decided for it."`
 }
 
-func (c profileCommand) Run(o *order) error { return c.take(o.ctx, ".") }
+func (c profileCommand) Run(o *order) error { return c.take(o.ctx, ".", profile) }
 
-func (c profileCommand) take(ctx context.Context, root string) (err error) {
+// take takes it from the tree at root, into a file.
+func (c profileCommand) take(ctx context.Context, root, into string) (err error) {
 	w, err := newWorld(ctx, root, "", "")
 	if err != nil {
 		return err
@@ -49,5 +49,5 @@ func (c profileCommand) take(ctx context.Context, root string) (err error) {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(root, c.Into), content, 0o644) //nolint:gosec // as readable as the code beside it
+	return os.WriteFile(into, content, 0o644) //nolint:gosec // as readable as the code beside it
 }
