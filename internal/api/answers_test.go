@@ -543,7 +543,7 @@ func TestTheLogLineTellsTheDecisionAndNoSecret(t *testing.T) {
 		"level": "INFO", "msg": "payment decided",
 		"id": paymentID.String(), "operation": "debit", "caller": "store-17", "decision": "DECLINED", "code": "WALLET_TIMEOUT",
 		"replayed": false, "status": 424.0, "outcome": "ambiguous", "reason": "timeout", "evidence": "not_found",
-		"claim_ms": 1.5, "call_ms": 800.0, "lookup_ms": 12.0, "store_ms": 2.0,
+		"claim_ms": 2.0, "call_ms": 800.0, "lookup_ms": 12.0, "store_ms": 2.0,
 	}, line); diff != "" {
 		t.Errorf("line (-want +got):\n%s", diff)
 	}

@@ -90,14 +90,18 @@ func (d decided) attrs() []slog.Attr {
 	if steps.Evidence.Finding != 0 {
 		attrs = append(attrs, slog.String("evidence", steps.Evidence.Finding.String()))
 	}
-	return append(attrs,
-		milliseconds("claim_ms", steps.Claim),
-		milliseconds("call_ms", steps.Call),
-		milliseconds("lookup_ms", steps.Lookup),
-		milliseconds("store_ms", steps.Store),
-		milliseconds("total_ms", d.took),
-		milliseconds("left_ms", d.left),
-	)
+	attrs = append(attrs, milliseconds("claim_ms", steps.Claim))
+	// Most payments need no lookup, and a replay none of these steps.
+	if steps.Call != 0 {
+		attrs = append(attrs, milliseconds("call_ms", steps.Call))
+	}
+	if steps.Lookup != 0 {
+		attrs = append(attrs, milliseconds("lookup_ms", steps.Lookup))
+	}
+	if steps.Store != 0 {
+		attrs = append(attrs, milliseconds("store_ms", steps.Store))
+	}
+	return append(attrs, milliseconds("total_ms", d.took), milliseconds("left_ms", d.left))
 }
 
 // asked is what is reported of one request for a follow-up that reached the ledger.
@@ -184,7 +188,8 @@ func (a *api) reportCancel(ctx context.Context, c cancelled) {
 	}
 }
 
-// milliseconds is d with three digits: a claim takes a fraction of one.
+// milliseconds is d in whole ones, rounded: what takes less than one is in the metrics. A
+// fraction would be the dearest part of the line, because slog gives it to encoding/json.
 func milliseconds(key string, d time.Duration) slog.Attr {
-	return slog.Float64(key, float64(d.Microseconds())/1000)
+	return slog.Int64(key, d.Round(time.Millisecond).Milliseconds())
 }

@@ -30,6 +30,9 @@ func TestSecretsDoNotReachTheLog(t *testing.T) {
 		slog.Any("metadata", map[string]string{"name": "hunter2"}),
 		slog.Group("headers", slog.String("authorization", "Bearer hunter2")),
 		slog.Group("token", slog.String("value", "hunter2")),
+		slog.Group("sent", slog.Group("token", slog.Group("parts", slog.String("value", "hunter2")))),
+		slog.Any("sent", resolves{slog.GroupValue(slog.String("token", "hunter2"))}),
+		slog.Any("sent", resolves{slog.AnyValue(request)}),
 		slog.Any("headers", header),
 		slog.Any("got", &http.Request{Header: header}),
 		slog.Any("asked", request),
@@ -51,6 +54,26 @@ func TestSecretsDoNotReachTheLog(t *testing.T) {
 				t.Errorf("%d of 2 lines say that something was left out:\n%s", got, out.String())
 			}
 		})
+	}
+}
+
+// resolves is a value that says only when it is written what it is.
+type resolves struct{ slog.Value }
+
+func (r resolves) LogValue() slog.Value { return r.Value }
+
+// A group that is open is part of the name of all that is logged in it.
+func TestSecretsDoNotReachTheLogThroughAnOpenGroup(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	log := NewLogger(&out, slog.LevelInfo).With("role", "all").WithGroup("wallet").With("url", "wallet:8080").WithGroup("token")
+	log.InfoContext(t.Context(), "line", "value", "hunter2", "length", 7)
+	log.With("value", "hunter2").WithGroup("parts").InfoContext(t.Context(), "line", slog.Group("first", slog.String("half", "hunter2")))
+	if strings.Contains(out.String(), "hunter2") || strings.Count(out.String(), redacted) != 4 {
+		t.Errorf("want 4 values left out and no secret:\n%s", out.String())
+	}
+	if strings.Count(out.String(), `"url":"wallet:8080"`) != 2 || strings.Count(out.String(), `"role":"all"`) != 2 {
+		t.Errorf("what is not secret is missing:\n%s", out.String())
 	}
 }
 

@@ -88,8 +88,6 @@ type ResponseLine struct {
 	Status   int       `json:"status"`
 	Reason   string    `json:"reason"`
 	Error    string    `json:"error"`
-	TotalMS  float64   `json:"total_ms"`
-	LeftMS   *float64  `json:"left_ms"`
 
 	// OffsetS is, in a line of clockMessage, by how many seconds the clock is ahead that the
 	// lines after it in the same file are timed by, until the next such line.
