@@ -3,6 +3,7 @@ package api_test
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -351,5 +352,45 @@ func TestConnectIsNeverATunnel(t *testing.T) {
 			t.Errorf("CONNECT %s is answered %d", target, response.StatusCode)
 		}
 		_ = conn.Close()
+	}
+}
+
+// stuck is a log that nobody reads any more: what writes to it stands until it is closed.
+type stuck chan struct{}
+
+func (s stuck) Write(line []byte) (int, error) {
+	<-s
+	return len(line), nil
+}
+
+// Whoever collects our lines may stop, with a full disk or a full pipe. A till must not
+// wait for that: its answer leaves before the line about it is written (promise 6). What
+// then stands still are its connection, and its place at the gate, which refuses when there
+// is none left.
+func TestAnAnswerDoesNotWaitForTheLog(t *testing.T) {
+	t.Parallel()
+	log := make(stuck)
+	s := newService(t, func(cfg *api.Config) { cfg.Log = slog.New(slog.NewJSONHandler(log, nil)) })
+	g := gate.New(gate.Config{MaxInFlight: 2, RetryAfter: time.Second, Observer: s.seen, Log: slog.New(slog.DiscardHandler)})
+	server := httptest.NewServer(g.Handler(s.bare))
+	t.Cleanup(server.Close)
+	t.Cleanup(func() { close(log) })
+	for _, want := range []int{http.StatusCreated, http.StatusCreated, http.StatusServiceUnavailable} {
+		r := sent{}.request()
+		r.RequestURI = ""
+		r.URL.Scheme, r.URL.Host = "http", server.Listener.Addr().String()
+		r.Close = true                    // the next one takes a connection of its own
+		const patience = 10 * time.Second // after which the test calls it stuck
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		response, err := server.Client().Do(r.WithContext(ctx))
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(response.Body)
+		_ = response.Body.Close()
+		if err != nil || response.StatusCode != want || !json.Valid(body) {
+			t.Fatalf("answered %d %q, %v, want %d", response.StatusCode, body, err, want)
+		}
 	}
 }
