@@ -30,14 +30,11 @@ type FollowUpRequest struct {
 // Request.Fingerprint does. The payment that it names is part of it, and a
 // capture of the whole hold differs from one that spells the amount out.
 func (r FollowUpRequest) Fingerprint() Fingerprint {
-	c := newCanonical("safeledger/fingerprint/1")
-	c.text(string(r.Kind))
-	c.text(string(r.Of))
+	c := newCanonical("safeledger/fingerprint/1").text(string(r.Kind)).text(string(r.Of))
 	if r.PaymentID == uuid.Nil {
-		c.count(0)
+		c = c.count(0)
 	} else {
-		c.count(1)
-		c.text(r.PaymentID.String())
+		c = c.count(1).text(r.PaymentID.String())
 	}
 	return c.fingerprint(r.Account, r.Amount, r.TillReference, r.Metadata)
 }

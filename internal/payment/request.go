@@ -39,9 +39,8 @@ const fingerprintVersion = 1
 // absent has the count 0, so that absent and empty differ. Golden vectors:
 // api/fingerprint-vectors.json.
 func (r Request) Fingerprint() Fingerprint {
-	c := newCanonical("safeledger/fingerprint/1")
-	c.text(string(r.Operation))
-	return c.fingerprint(r.Account, r.Amount, r.TillReference, r.Metadata)
+	return newCanonical("safeledger/fingerprint/1").text(string(r.Operation)).
+		fingerprint(r.Account, r.Amount, r.TillReference, r.Metadata)
 }
 
 // Matches reports whether stored is the fingerprint of the same request.
@@ -73,76 +72,61 @@ func (r Request) Identify() (Fingerprint, Reference) {
 }
 
 func deriveReference(caller string, operation Operation, key Key, fingerprint Fingerprint) Reference {
-	c := newCanonical("safeledger/reference/1")
-	c.text(caller)
-	c.text(string(operation))
-	c.text(string(key))
-	c.text(string(fingerprint[:]))
-	return c.reference()
+	c := newCanonical("safeledger/reference/1").text(caller).text(string(operation)).text(string(key)).count(len(fingerprint))
+	return append(c, fingerprint[:]...).reference()
 }
 
 // Reversal is the reference of the reversal that undoes what r names: derived
 // from it, so that there can only ever be one.
 func (r Reference) Reversal() Reference {
-	c := newCanonical("safeledger/reversal/1")
-	c.text(r.String())
-	return c.reference()
+	return newCanonical("safeledger/reversal/1").text(r.String()).reference()
 }
 
-// canonical writes the length-prefixed form that fingerprints and references
-// are hashes of.
+// canonical is the length-prefixed form that fingerprints and references are hashes of,
+// as far as it is written. Each part is appended and the whole given back, as by append:
+// a form that was written through a pointer could not stay on the stack.
 type canonical []byte
 
 // usualForm is room for the form of a request without metadata.
 const usualForm = 512
 
 func newCanonical(version string) canonical {
-	c := make(canonical, 0, usualForm)
-	c.text(version)
-	return c
+	return make(canonical, 0, usualForm).text(version)
 }
 
-func (c *canonical) count(n int) {
-	*c = binary.BigEndian.AppendUint32(*c, uint32(n)) //nolint:gosec // bounded by the 16 KiB of a request body
+func (c canonical) count(n int) canonical {
+	return binary.BigEndian.AppendUint32(c, uint32(n)) //nolint:gosec // bounded by the 16 KiB of a request body
 }
 
-func (c *canonical) text(s string) {
-	c.count(len(s))
-	*c = append(*c, s...)
+func (c canonical) text(s string) canonical {
+	return append(c.count(len(s)), s...)
 }
 
 // optional is a text that need not be there, and is never empty.
-func (c *canonical) optional(s string) {
+func (c canonical) optional(s string) canonical {
 	if s == "" {
-		c.count(0)
-		return
+		return c.count(0)
 	}
-	c.count(1)
-	c.text(s)
+	return c.count(1).text(s)
 }
 
 // members are the string members of an object that need not be there, by name.
-func (c *canonical) members(m map[string]string) {
+func (c canonical) members(m map[string]string) canonical {
 	if m == nil {
-		c.count(0)
-		return
+		return c.count(0)
 	}
-	c.count(1)
-	c.count(len(m))
+	c = c.count(1).count(len(m))
 	for _, name := range slices.Sorted(maps.Keys(m)) {
-		c.text(name)
-		c.text(m[name])
+		c = c.text(name).text(m[name])
 	}
+	return c
 }
 
 // fingerprint writes what every request may have, and ends it.
-func (c *canonical) fingerprint(account string, amount Money, tillReference string, metadata map[string]string) Fingerprint {
-	c.text(account)
-	c.text(strconv.FormatInt(amount.AmountMinor, 10))
-	c.text(amount.Currency)
-	c.optional(tillReference)
-	c.members(metadata)
-	sum := sha256.Sum256(*c)
+func (c canonical) fingerprint(account string, amount Money, tillReference string, metadata map[string]string) Fingerprint {
+	c = c.text(account).text(strconv.FormatInt(amount.AmountMinor, 10)).text(amount.Currency).
+		optional(tillReference).members(metadata)
+	sum := sha256.Sum256(c)
 	f := Fingerprint{fingerprintVersion}
 	copy(f[1:], sum[:])
 	return f

@@ -89,9 +89,7 @@ func decisionMutants() []mutant {
 		},
 		{
 			name: "references are drawn",
-			edits: []edit{{request, `c.text(string(fingerprint[:]))
-	return c.reference()`, `c.text(uuid.NewString())
-	return c.reference()`}},
+			edits: []edit{{request, `return append(c, fingerprint[:]...).reference()`, `return c.text(uuid.NewString()).reference()`}},
 			breaks: oneRequest,
 			harm:   "After a failover that lost the claim, the till's repeat is a second debit that the wallet cannot recognise.",
 			tried:  []suite{paymentUnit},
