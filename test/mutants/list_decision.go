@@ -88,8 +88,8 @@ func decisionMutants() []mutant {
 			tried:  []suite{paymentUnit, decisionUnit, fakeTime},
 		},
 		{
-			name: "references are drawn",
-			edits: []edit{{request, `return append(c, fingerprint[:]...).reference()`, `return c.text(uuid.NewString()).reference()`}},
+			name:   "references are drawn",
+			edits:  []edit{{request, `return append(c, fingerprint[:]...).reference()`, `return c.text(uuid.NewString()).reference()`}},
 			breaks: oneRequest,
 			harm:   "After a failover that lost the claim, the till's repeat is a second debit that the wallet cannot recognise.",
 			tried:  []suite{paymentUnit},

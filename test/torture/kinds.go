@@ -1,8 +1,11 @@
 package main
 
-import "sync"
+import (
+	"slices"
+	"sync"
+)
 
-// group says whose fault a kind is, and which minimum it is held to.
+// group says whose fault a kind is.
 type group string
 
 const (
@@ -19,6 +22,13 @@ type kind struct {
 	name  string
 	does  string
 	runs  runs
+}
+
+// dealtInTurn reports whether k is dealt by the nemesis, which is at one of them at a time,
+// and does not strike by the way, as requests come by.
+func (k kind) dealtInTurn() bool {
+	return k.group == ofProcess || k.group == ofPostgres || k.group == ofNetwork ||
+		slices.ContainsFunc(walletControlKinds(), func(other kind) bool { return other.name == k.name })
 }
 
 // runs are those that a kind belongs in.

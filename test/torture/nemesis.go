@@ -206,6 +206,10 @@ func (n *nemesis) process(ctx context.Context, rng *rand.Rand, r *replica, name 
 			p.kill()
 			return false, fmt.Errorf("replica %d did not end within %v of its second signal", r.number, drainPatience)
 		}
+		// It may have been quicker than the second signal.
+		if cut := p.killed() || p.State().ExitCode() != 0; !cut {
+			return false, n.restart(ctx, rng, r, "")
+		}
 	}
 	if r.down() {
 		err = n.restart(ctx, rng, r, "")

@@ -70,11 +70,16 @@ func (n *nemesis) postgres(ctx context.Context, rng *rand.Rand, name string) (st
 	case "statements-cancelled":
 		return n.toBackends(ctx, "SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity WHERE application_name LIKE 'safeledger%' AND state = 'active'")
 	case "table-locked":
-		err = n.locked(ctx, millis(100, 1800), "LOCK TABLE public.payments IN SHARE ROW EXCLUSIVE MODE")
-	case "rows-locked":
-		err = n.locked(ctx, millis(100, 1800), "SELECT id FROM public.payments WHERE state = 'IN_FLIGHT' FOR UPDATE SKIP LOCKED")
-	case "work-locked":
-		err = n.locked(ctx, millis(100, 1800), "SELECT id FROM public.operations WHERE due_at IS NOT NULL ORDER BY due_at LIMIT 200 FOR UPDATE SKIP LOCKED")
+		_, err = n.locked(ctx, millis(100, 1800), "LOCK TABLE public.payments IN SHARE ROW EXCLUSIVE MODE")
+	case "rows-locked", "work-locked":
+		rows := "SELECT id FROM public.payments WHERE state = 'IN_FLIGHT' FOR UPDATE SKIP LOCKED"
+		if name == "work-locked" {
+			rows = "SELECT id FROM public.operations WHERE due_at IS NOT NULL ORDER BY due_at LIMIT 200 FOR UPDATE SKIP LOCKED"
+		}
+		var met int64
+		if met, err = n.locked(ctx, millis(100, 1800), rows); err == nil && met == 0 {
+			return false, nil
+		}
 	case "connections-exhausted":
 		err = n.exhausted(ctx, millis(300, 1500))
 	case "standby-promoted", lagging:
@@ -151,23 +156,24 @@ func (n *nemesis) toBackends(ctx context.Context, statement string) (struck bool
 	return true, nil
 }
 
-// locked holds what a statement locks for a while. Others' locks are waited for, but not
-// longer than that.
-func (n *nemesis) locked(ctx context.Context, d time.Duration, statement string) error {
+// locked holds what a statement locks for a while, and says how many rows those are.
+// Others' locks are waited for, but not longer than that.
+func (n *nemesis) locked(ctx context.Context, d time.Duration, statement string) (rows int64, err error) {
 	conn, err := n.w.connect(ctx)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 	if _, err := conn.Exec(ctx, "BEGIN; SET LOCAL lock_timeout = '3s'"); err != nil {
-		return err
+		return 0, err
 	}
-	if _, err := conn.Exec(ctx, statement); err != nil {
-		return err
+	tag, err := conn.Exec(ctx, statement)
+	if err != nil {
+		return 0, err
 	}
 	pause(ctx, d)
 	_, err = conn.Exec(context.WithoutCancel(ctx), "ROLLBACK")
-	return err
+	return tag.RowsAffected(), err
 }
 
 // exhausted takes all connections that there are, and then cuts off SafeLedger's: it

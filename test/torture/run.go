@@ -21,7 +21,7 @@ type runCommand struct {
 	Floor      time.Duration `default:"0s"       help:"The least time that a round lasts: what the faults need to come round."`
 	Ceiling    time.Duration `default:"5m"       help:"How long the last round may go on beyond that, while there are kinds that have struck too rarely."`
 	Min        int64         `default:"1"        help:"How often each kind must have struck in all, or the run is void."`
-	MinProcess int64         `default:"1"        help:"The same of kinds of processes, networks and PostgreSQL."`
+	MinProcess int64         `default:"1"        help:"The same of kinds that are dealt one after the other: of processes, networks, PostgreSQL and the wallet's own process."`
 	Slack      time.Duration `default:"3s"       help:"What the machine may add to durations (I10)."`
 	Folder     string        `default:".torture" help:"Where summaries and evidence go."`
 	Postgres   []string      `placeholder:"KIND,…"   help:"Of the faults of PostgreSQL only these, so that they come often."`
@@ -67,15 +67,18 @@ func (c runCommand) Run(o *order) (err error) {
 		left -= target
 		r, err := c.round(ctx, folder, programs, c.Seed+round, target, left == 0, count, progress)
 		if err != nil {
-			// The rounds before it stand for themselves.
+			// The rounds before it stand for themselves, and this one is told.
+			if ctx.Err() == nil {
+				sum.Failed = err.Error()
+			}
 			return errors.Join(err, c.keep(sum, count, began, folder))
 		}
 		sum.add(r)
+		if err := c.keep(sum, count, began, folder); err != nil {
+			return err
+		}
 	}
 	progress.end()
-	if err := c.keep(sum, count, began, folder); err != nil {
-		return err
-	}
 	sum.tell(os.Stdout)
 	switch {
 	case sum.Violations > 0:
@@ -88,9 +91,10 @@ func (c runCommand) Run(o *order) (err error) {
 	return nil
 }
 
-// keep writes the summary of the rounds that were judged, if there are any.
+// keep writes the summary of the rounds so far, after each of them: a run that is killed
+// has lost the round that it was at.
 func (c runCommand) keep(sum *summary, count *counters, began time.Time, folder string) error {
-	if sum.Rounds == 0 {
+	if sum.Rounds == 0 && sum.Failed == "" {
 		return nil
 	}
 	sum.Seconds, sum.Hits, sum.Void = time.Since(began).Seconds(), count.snapshot(), c.void(count)
@@ -110,7 +114,7 @@ func (c runCommand) void(count *counters) (rare []string) {
 			continue
 		}
 		least := c.Min
-		if k.group == ofProcess || k.group == ofPostgres || k.group == ofNetwork {
+		if k.dealtInTurn() {
 			least = c.MinProcess
 		}
 		if hits[k.name] < least {

@@ -47,6 +47,9 @@ type summary struct {
 	FollowUps  int64            `json:"followUps"`
 	Calls      int64            `json:"calls"`
 	Parked     int64            `json:"parked"`
+	Tills      int              `json:"tills"`
+	Pace       float64          `json:"pace"`
+	Postgres   []string         `json:"postgres,omitempty"` // of its faults only these
 	Lossy      bool             `json:"lossy"`
 	LostKeys   int64            `json:"lostKeys"`
 	Violations int64            `json:"violations"`
@@ -54,6 +57,7 @@ type summary struct {
 	Checked    map[string]int64 `json:"checked"`
 	Hits       map[string]int64 `json:"hits"`
 	Void       []string         `json:"void,omitempty"`
+	Failed     string           `json:"failed,omitempty"` // what ended the run before its time, other than a person
 	Evidence   []string         `json:"evidence,omitempty"`
 
 	verdicts []string
@@ -61,7 +65,8 @@ type summary struct {
 
 func newSummary(ctx context.Context, root string, c runCommand, began time.Time) *summary {
 	return &summary{
-		Began: began.UTC().Truncate(time.Second), Seed: c.Seed, Commit: commit(ctx, root), CPU: processor(), Cores: runtime.NumCPU(), Go: runtime.Version(), Lossy: c.Lossy,
+		Began: began.UTC().Truncate(time.Second), Seed: c.Seed, Commit: commit(ctx, root), CPU: processor(), Cores: runtime.NumCPU(), Go: runtime.Version(),
+		Tills: c.Tills, Pace: c.Pace, Postgres: c.Postgres, Lossy: c.Lossy,
 		Broken: map[string]int64{}, Checked: map[string]int64{},
 	}
 }
@@ -150,46 +155,54 @@ type sumCommand struct {
 
 // Run adds up the summaries in a folder and writes them as Markdown.
 func (c sumCommand) Run(*order) error {
-	files, err := filepath.Glob(filepath.Join(c.Folder, "summary-*.json"))
+	all, err := summaries(c.Folder)
 	if err != nil {
 		return err
-	}
-	if len(files) == 0 {
-		return errors.New("there are no summaries in " + c.Folder)
-	}
-	var all []summary
-	for _, file := range files {
-		text, err := os.ReadFile(file) //nolint:gosec // the folder that was asked for
-		if err != nil {
-			return err
-		}
-		var s summary
-		if err := json.Unmarshal(text, &s); err != nil {
-			return fmt.Errorf("%s: %w", file, err)
-		}
-		all = append(all, s)
 	}
 	fmt.Print(markdown(all))
 	return nil
 }
 
-// markdown is the sum of runs, for docs/verification.md.
+// summaries reads those in a folder.
+func summaries(folder string) (all []summary, err error) {
+	files, err := filepath.Glob(filepath.Join(folder, "summary-*.json"))
+	if err != nil {
+		return nil, err
+	}
+	if len(files) == 0 {
+		return nil, errors.New("there are no summaries in " + folder)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file) //nolint:gosec // the folder that was asked for
+		if err != nil {
+			return nil, err
+		}
+		var s summary
+		if err := json.Unmarshal(text, &s); err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		all = append(all, s)
+	}
+	return all, nil
+}
+
+// markdown is the sum of runs: that of those in results is docs/torture.md.
 func markdown(all []summary) string {
 	slices.SortFunc(all, func(a, b summary) int { return a.Began.Compare(b.Began) })
 	var b strings.Builder
 	hits, broken := map[string]int64{}, map[string]int64{}
 	var total summary
-	b.WriteString("| began | commit | seed | rounds | decisions | follow-ups | calls of tills | keys lost by lagging standbys | took | violations |\n|---|---|---|---|---|---|---|---|---|---|\n")
-	row := func(began, commit, seed string, s summary) {
+	b.WriteString("| began | commit | seed | tills | rounds | decisions | follow-ups | calls of tills | keys lost by lagging standbys | took | violations |\n|---|---|---|---|---|---|---|---|---|---|---|\n")
+	row := func(began, commit, seed, tills string, s summary) {
 		lost := "none promoted"
 		if s.Lossy {
 			lost = thousands(s.LostKeys)
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %d | %s | %s | %s | %s | %v | %d |\n", began, commit, seed, s.Rounds,
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %d | %s | %s | %s | %s | %v | %d |\n", began, commit, seed, tills, s.Rounds,
 			thousands(s.Decisions), thousands(s.FollowUps), thousands(s.Calls), lost, time.Duration(s.Seconds*float64(time.Second)).Round(time.Second), s.Violations)
 	}
 	for _, s := range all {
-		row(s.Began.Format("2006-01-02 15:04 MST"), "`"+s.Commit+"`", strconv.FormatUint(s.Seed, 10), s)
+		row(s.Began.Format("2006-01-02 15:04 MST"), "`"+s.Commit+"`", strconv.FormatUint(s.Seed, 10), strconv.Itoa(s.Tills), s)
 		total.Rounds += s.Rounds
 		total.Decisions += s.Decisions
 		total.FollowUps += s.FollowUps
@@ -201,7 +214,20 @@ func markdown(all []summary) string {
 		addAll(hits, s.Hits)
 		addAll(broken, s.Broken)
 	}
-	row("all", "", "", total)
+	row("all", "", "", "", total)
+	for _, s := range all {
+		began := s.Began.Format("2006-01-02 15:04 MST")
+		if len(s.Postgres) > 0 {
+			fmt.Fprintf(&b, "\nOf PostgreSQL's faults the run of %s had only %s.\n", began, strings.Join(s.Postgres, ", "))
+		}
+		if len(s.Void) > 0 {
+			fmt.Fprintf(&b, "\nIn the run of %s struck too rarely: %s.\n", began, strings.Join(s.Void, ", "))
+		}
+		if s.Failed != "" {
+			fmt.Fprintf(&b, "\nThe run of %s failed: %s.\n", began, s.Failed)
+		}
+	}
+	b.WriteString("\n" + struck(hits))
 	var machines []string
 	for _, s := range all {
 		if m := fmt.Sprintf("%d × %s, %s", s.Cores, s.CPU, s.Go); !slices.Contains(machines, m) {
@@ -218,6 +244,33 @@ func markdown(all []summary) string {
 		}
 	}
 	return b.String()
+}
+
+// struck says in a few lines what the counters come to.
+func struck(hits map[string]int64) string {
+	sum := func(names ...string) (n int64) {
+		for _, name := range names {
+			n += hits[name]
+		}
+		return n
+	}
+	const often, seldom = 1000, 100
+	oftener, rarest, kills := 0, kind{}, sum("kill", "kill-again", "kill-again", "kill-draining")
+	for _, k := range allKinds() {
+		if hits[k.name] >= often {
+			oftener++
+		}
+		if (k.group == ofProcess || k.group == ofPostgres) && k.name != lagging && (rarest.name == "" || hits[k.name] < hits[rarest.name]) {
+			rarest = k
+		}
+		if point, at := strings.CutPrefix(k.name, "kill-"); at && isPoint(point) {
+			kills += hits[k.name]
+		}
+	}
+	return fmt.Sprintf("%d kinds struck %s times and more; the rarest of those of processes and PostgreSQL (a lagging standby aside) was `%s`, %d times (%d is wanted).\n"+
+		"Processes killed: %s. PostgreSQL crashed: %s. Synchronous standbys promoted: %s; lagging ones: %s.\n",
+		oftener, thousands(often), rarest.name, hits[rarest.name], seldom,
+		thousands(kills), thousands(sum("backend-kill", "immediate-stop")), thousands(sum("standby-promoted")), thousands(sum(lagging)))
 }
 
 // thousands writes n with commas.

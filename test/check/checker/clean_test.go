@@ -99,3 +99,36 @@ func TestAWalletMayBeStartedAgain(t *testing.T) {
 	report.Violations = slices.DeleteFunc(report.Violations, func(v Violation) bool { return v.Key == "hold key-still-held of store-17" })
 	wantClean(t, report)
 }
+
+// What a worker has found out dies with it, if it is killed before it writes it down: then
+// the row of a reversal does not name the hold that was released. That is no contradiction
+// of it, and that another hold was released would be.
+func TestAReleaseIsHeldToTheHoldThatTheWalletHasMade(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		spoil func(o *OperationRow, released *BookLine)
+		found bool
+	}{
+		"named":                 {func(*OperationRow, *BookLine) {}, false},
+		"not named":             {func(o *OperationRow, _ *BookLine) { o.TargetID = "" }, false},
+		"not named, another's":  {func(o *OperationRow, l *BookLine) { o.TargetID, l.HoldID = "", l.HoldID+"0" }, true},
+		"named, another's":      {func(_ *OperationRow, l *BookLine) { l.HoldID += "0" }, true},
+		"another's is named":    {func(o *OperationRow, _ *BookLine) { o.TargetID += "0" }, true},
+		"not named, by nothing": {func(o *OperationRow, l *BookLine) { o.TargetID, l.HoldID = "", "" }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := corrupted{record(t), t}
+			o := r.reversal("key-held-up")
+			r.change(r.line(arrived, o.OutboundKey, 0), func(l *BookLine) { test.spoil(o, l) })
+			report, err := Check(t.Context(), r.input(), runOptions(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			found := slices.ContainsFunc(report.Violations, func(v Violation) bool { return v.Clause == agrees })
+			if found != test.found {
+				t.Errorf("found: %v, want %v: %v", found, test.found, report.Violations)
+			}
+		})
+	}
+}

@@ -3,6 +3,8 @@ package checker
 import (
 	"slices"
 	"time"
+
+	"github.com/google/uuid"
 )
 
 // judgeWire judges what the wallet saw under one reference.
@@ -79,7 +81,11 @@ func (w *world) agreesWith(x *wire, l seen) (want string, ok bool) {
 	case j.kind == release:
 		return "a release of " + j.of.payment.walletID, l.kind == release && l.holdID == j.of.payment.walletID
 	case j.of.kind == hold:
-		return "a release of " + j.targetID, l.kind == release && l.holdID == j.targetID
+		id := j.targetID
+		if id == "" {
+			id = w.madeUnder(j.reverses)
+		}
+		return "a release of " + id, l.kind == release && l.holdID == id
 	}
 	left := j.amount
 	for _, c := range j.of.payment.jobs {
@@ -89,6 +95,16 @@ func (w *world) agreesWith(x *wire, l seen) (want string, ok bool) {
 	}
 	return "a credit of " + amountOf(left, j.currency) + " on " + j.account,
 		l.kind == credit && l.amount == left && l.currency == j.currency && l.account == j.account
+}
+
+// madeUnder is the id of what the wallet has made under a reference. The row of a reversal
+// need not have it: what a lookup has found is lost with the worker that found it, and what
+// is parked before another one finds it is told by the reference alone.
+func (w *world) madeUnder(reference uuid.UUID) string {
+	for _, l := range w.byWire[reference].effects() {
+		return l.id
+	}
+	return ""
 }
 
 // judgeGate: what was answered 503 with Retry-After was never begun.
