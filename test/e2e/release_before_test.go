@@ -16,20 +16,47 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/safeledger/safeledger/migrations"
 )
 
-// releaseBefore is the last commit of the release before: the newest one that knows
-// fewer migrations than this tree. Whoever adds a migration to a schema that was
-// released moves it on, to the commit before that one.
-const releaseBefore = "486fcb30e38006f556f612ad7acec03ccdd0409b"
+// The releases before are commits whose programs must run on today's schema. The last one
+// is the newest that knows fewer migrations than this tree: whoever adds a migration moves
+// it on, to the commit before that one, and a test sees to it. The oldest knew nothing of
+// schema_compatibility, which is how later ones tell.
+const (
+	lastRelease   = "5f082f8aa3f69dc4bf33703eecaee05b99bd9711"
+	oldestRelease = "486fcb30e38006f556f612ad7acec03ccdd0409b"
+)
 
 // A rollout migrates first and replaces replicas afterwards: until the last one is
 // gone, the release before decides payments on today's schema, beside today's, and it
 // may be restarted there, or come back when today's is taken back. Neither may meet
 // what it cannot read, and neither may read the other's payments otherwise.
-func TestTheReleaseBeforeRunsOnTodaysSchema(t *testing.T) {
+func TestTheReleasesBeforeRunOnTodaysSchema(t *testing.T) {
 	t.Parallel()
-	program := buildReleaseBefore(t)
+	for name, commit := range map[string]string{"last": lastRelease, "oldest": oldestRelease} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			runsBesideToday(t, buildRelease(t, commit))
+		})
+	}
+}
+
+// A pin that is not moved on would go on testing what nobody runs any more.
+func TestTheLastReleaseLacksOneMigration(t *testing.T) {
+	t.Parallel()
+	needHistory(t)
+	out, err := exec.Command("git", "-C", "../..", "ls-tree", "--name-only", lastRelease, "migrations/").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if knew, know := strings.Count(string(out), ".sql\n"), migrations.Latest; knew != know-1 {
+		t.Errorf("%s knew %d migrations, and there are %d", lastRelease, knew, know)
+	}
+}
+
+func runsBesideToday(t *testing.T, program string) {
 	w := newWorld(t)
 	// Of the budget the wallet gets as much as the rules allow: this is not about speed.
 	patient := append(slices.Clone(hurried), "BUDGET_DECISION_CALL=1800ms")
@@ -110,17 +137,23 @@ func TestServeRefusesASchemaFromTheFuture(t *testing.T) {
 	}
 }
 
-// buildReleaseBefore builds the program from the repository's history. A copy of the
-// sources without history cannot show what this is about, and says so; a clone that
-// lacks the commit was made too shallow, which is a fault.
-func buildReleaseBefore(t *testing.T) string {
+// needHistory skips the test in a copy of the sources without history: it cannot show what
+// this is about.
+func needHistory(t *testing.T) {
 	t.Helper()
 	if err := exec.Command("git", "rev-parse", "--git-dir").Run(); err != nil {
 		t.Skip("these sources have no history, so there is no release before")
 	}
-	program, err := buildCommit(t.TempDir(), releaseBefore)
+}
+
+// buildRelease builds the program from the repository's history. A clone that lacks the
+// commit was made too shallow, which is a fault.
+func buildRelease(t *testing.T, commit string) string {
+	t.Helper()
+	needHistory(t)
+	program, err := buildCommit(t.TempDir(), commit)
 	if err != nil {
-		t.Fatalf("build the release before, %s: %v (a clone needs its whole history: git fetch --unshallow)", releaseBefore, err)
+		t.Fatalf("build the release of %s: %v (a clone needs its whole history: git fetch --unshallow)", commit, err)
 	}
 	return program
 }
