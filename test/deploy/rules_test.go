@@ -52,6 +52,7 @@ func inspect(t *testing.T, deploy string, o overlay) []string {
 		(*inspection).ports,
 		(*inspection).probes,
 		(*inspection).selectors,
+		(*inspection).watched,
 		(*inspection).namespaces,
 		(*inspection).restricted,
 		(*inspection).resources,
@@ -486,6 +487,29 @@ func (in *inspection) probes() {
 				in.complain(w, "its %s asks %s on %s, not %s on admin", name, p.HTTPGet.Path, p.HTTPGet.Port, want)
 			}
 		}
+	}
+}
+
+// watched: where money is at stake somebody sees the replicas, is woken, and has something
+// to look at; and one node that dies does not take all of them along. The overlay for a
+// laptop has nobody to wake.
+func (in *inspection) watched() {
+	for _, w := range in.replicas() {
+		if len(w.pod.TopologySpreadConstraints) == 0 {
+			in.complain(w, "nothing spreads its pods over nodes")
+		}
+	}
+	if in.name == "dev" {
+		return
+	}
+	of := stringer("watching")
+	for _, kind := range []string{"ServiceMonitor", "PrometheusRule"} {
+		if len(in.objectsOf(kind)) == 0 {
+			in.complain(of, "there is no %s", kind)
+		}
+	}
+	if !slices.ContainsFunc(in.objectsOf("ConfigMap"), func(x object) bool { return x.Metadata.Labels["grafana_dashboard"] != "" }) {
+		in.complain(of, "there is no dashboard")
 	}
 }
 
