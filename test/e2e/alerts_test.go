@@ -438,9 +438,7 @@ func scenarios() []scenario {
 					defer close(answered)
 					_, _ = r.debit("key-of-the-frozen", "SLOW-700-ANNA")
 				}()
-				if _, err := s.wallet.WaitFor(t.Context(), func(e walletsim.Entry) bool { return e.Event == walletsim.Arrived }); err != nil {
-					t.Fatal(err)
-				}
+				s.awaitBooked(func(e walletsim.Entry) bool { return e.Event == walletsim.Arrived })
 				r.signal(syscall.SIGSTOP)
 				<-time.After(3500 * time.Millisecond)
 				r.signal(syscall.SIGCONT)

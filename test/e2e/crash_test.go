@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
@@ -111,7 +112,7 @@ func TestAPaymentThatNobodyAsksForIsDeclinedAndGivenBack(t *testing.T) {
 func TestTwoReplicasRacingForTheSameKeysHaveOneOwnerEach(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	replicas := []*replica{w.start(plain), w.start(plain)}
+	replicas := []*replica{w.start(plain, unhurried...), w.start(plain, unhurried...)}
 	const keys, repeats = 20, 6
 	var (
 		mu      sync.Mutex
@@ -174,18 +175,16 @@ func keyNames(n int) []string {
 func TestSIGTERMFinishesWhatIsInFlightAndExitsClean(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	r := w.start(plain, "DRAIN_DELAY=1s")
+	r := w.start(plain, append(slices.Clone(unhurried), "DRAIN_DELAY=4s")...)
 	answered := make(chan reply, 1)
 	go func() {
-		answer, err := r.debit("key-of-the-slow", "SLOW-500-ANNA")
+		answer, err := r.debit("key-of-the-slow", "SLOW-2000-ANNA")
 		if err != nil {
 			t.Error(err)
 		}
 		answered <- answer
 	}()
-	if _, err := w.wallet.WaitFor(t.Context(), func(e walletsim.Entry) bool { return e.Event == walletsim.Arrived }); err != nil {
-		t.Fatal(err)
-	}
+	w.awaitBooked(func(e walletsim.Entry) bool { return e.Event == walletsim.Arrived })
 	r.signal(syscall.SIGTERM)
 	r.log.await(t, r.exited, `"msg":"draining"`)
 
@@ -221,9 +220,7 @@ func TestWhatIsInFlightWhenTheGateClosesIsAnswered(t *testing.T) {
 		}
 		answered <- err
 	}()
-	if _, err := w.wallet.WaitFor(t.Context(), func(e walletsim.Entry) bool { return e.Event == walletsim.Arrived }); err != nil {
-		t.Fatal(err)
-	}
+	w.awaitBooked(func(e walletsim.Entry) bool { return e.Event == walletsim.Arrived })
 	r.signal(syscall.SIGTERM)
 	if err := <-answered; err != nil {
 		t.Errorf("what was in flight: %v", err)
@@ -242,9 +239,7 @@ func TestASecondSignalExitsAtOnceAndTheRestIsRecovered(t *testing.T) {
 	survivor := w.start(plain, quick...)
 	r := w.start(plain, "RECOVERY_GRACE=300ms", "DRAIN_DELAY=10m")
 	go func() { _, _ = r.debit("key-of-the-hanging", "HANG-ANNA") }()
-	if _, err := w.wallet.WaitFor(t.Context(), func(e walletsim.Entry) bool { return e.Event == walletsim.Arrived }); err != nil {
-		t.Fatal(err)
-	}
+	w.awaitBooked(func(e walletsim.Entry) bool { return e.Event == walletsim.Arrived })
 	r.signal(syscall.SIGTERM)
 	r.log.await(t, r.exited, `"msg":"draining"`)
 	r.signal(syscall.SIGTERM)

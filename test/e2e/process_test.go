@@ -173,6 +173,14 @@ type replica struct {
 // that the rules allow.
 var quick = []string{"RECOVERY_GRACE=300ms", "DRAIN_DELAY=0s"}
 
+// unhurried is a configuration for tests in which every payment is to be approved and
+// speed is not the matter: the longest budgets that the rules allow. As deployed, a wallet
+// that shares a busy machine with the tests is now and then too slow for one in thousands.
+var unhurried = []string{
+	"BUDGET_SERVER=20s", "BUDGET_DECISION_CALL=15s", "BUDGET_LOOKUP_CALL=3s", "BUDGET_WORKER_CALL=3s",
+	"WALLET_CONNECT_TIMEOUT=2s", "WALLET_SLOW_CALL=14s", "BREAKER_WINDOW=75s",
+}
+
 // start starts a replica of program and waits until it serves.
 func (w *world) start(program string, env ...string) *replica {
 	w.t.Helper()
@@ -455,6 +463,16 @@ func (w *world) awaitRowFor(limit time.Duration, sql string, want int) {
 			w.t.Fatalf("%s: still %d, want %d", sql, got, want)
 		}
 		<-tick.C
+	}
+}
+
+// awaitBooked waits until the wallet has booked something that matches.
+func (w *world) awaitBooked(matches func(walletsim.Entry) bool) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
+	defer cancel()
+	if _, err := w.wallet.WaitFor(ctx, matches); err != nil {
+		w.t.Fatalf("the wallet has not booked it within %v: %v", patience, err)
 	}
 }
 

@@ -228,9 +228,7 @@ func TestAWorkerThatWasStoppedPastItsLeaseChangesNothing(t *testing.T) {
 	api := w.startRole(plain, "api", hurried...)
 	stopped := w.startRole(plain, "worker", hurried...)
 	id := api.mustPost("/credits", "key-of-the-credit", `{"account": "ANNA", "amount": 100, "currency": "EUR"}`, http.StatusAccepted).member("id")
-	if _, err := w.wallet.WaitFor(t.Context(), func(e walletsim.Entry) bool { return e.Event == walletsim.Arrived }); err != nil {
-		t.Fatal(err)
-	}
+	w.awaitBooked(func(e walletsim.Entry) bool { return e.Event == walletsim.Arrived })
 	stopped.signal(syscall.SIGSTOP)
 	w.startWorker(plain, hurried...)
 	if end := api.awaitEnd(id); end.member("status") != "SUCCEEDED" {
@@ -472,17 +470,17 @@ func TestARefusalAfterADoubtDoesNotPayTwice(t *testing.T) {
 	const opening = 100_000
 	w := newWorld(t)
 	w.wallet.SetBalance("ANNA", "EUR", opening)
-	w.rule(walletsim.Rule{Match: walletsim.Match{Operation: walletsim.Credit, Attempt: 1, Count: 1}, Fault: walletsim.Late(2 * time.Second)})
+	w.rule(walletsim.Rule{Match: walletsim.Match{Operation: walletsim.Credit, Attempt: 1, Count: 1}, Fault: walletsim.Late(5 * time.Second)})
 	w.rule(walletsim.Rule{Match: walletsim.Match{Operation: walletsim.Credit, Attempt: 2, Count: 1}, Fault: walletsim.Fault{Apply: walletsim.Refuse, Code: "ACCOUNT_LOCKED"}})
-	r := w.start(plain, append([]string{"QUEUE_SETTLE_WINDOW=5s"}, hurried...)...)
+	// The second attempt comes after a second or so. It must come before the first lands,
+	// and that before the window ends, on a machine that stands still for a while as well.
+	r := w.start(plain, append([]string{"QUEUE_SETTLE_WINDOW=9s"}, hurried...)...)
 	debit := r.mustDebit("key-of-the-debit", "ANNA").member("id")
 	body := fmt.Sprintf(`{"account": "ANNA", "amount": 1250, "currency": "EUR", "debitId": %q}`, debit)
 	first := r.mustPost("/credits", "key-of-the-first", body, http.StatusAccepted).member("id")
-	if _, err := w.wallet.WaitFor(t.Context(), func(e walletsim.Entry) bool {
+	w.awaitBooked(func(e walletsim.Entry) bool {
 		return e.Event == walletsim.Rejected && e.Request != nil && e.Operation == walletsim.Credit
-	}); err != nil {
-		t.Fatal(err)
-	}
+	})
 	if second, err := r.post("/credits", "key-of-the-second", body); err != nil || second.member("code") != "AMOUNT_EXCEEDS_DEBIT" {
 		t.Errorf("a second credit while the first may still land: %d %s, %v", second.status, second.body, err)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -22,7 +23,7 @@ import (
 func TestARollingRestartLosesNoAnswer(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	env := []string{"DRAIN_DELAY=1s"}
+	env := append(slices.Clone(unhurried), "DRAIN_DELAY=4s")
 	old := []*replica{w.start(plain, env...), w.start(plain, env...)}
 	endpoints := newEndpoints(t, old...)
 
@@ -60,9 +61,14 @@ func TestARollingRestartLosesNoAnswer(t *testing.T) {
 		endpoints.add(fresh)
 		before := approved.Load()
 		r.signal(syscall.SIGTERM)
-		// Half of the drain delay passes until everybody has heard of it.
-		timer := time.NewTimer(500 * time.Millisecond)
-		<-timer.C
+		// Some payments are made by it until everybody has heard that it goes.
+		r.log.await(t, r.exited, `"msg":"draining"`)
+		draining := approved.Load()
+		tick := time.NewTicker(5 * time.Millisecond)
+		for end := time.Now().Add(patience); approved.Load() < draining+100 && time.Now().Before(end); {
+			<-tick.C
+		}
+		tick.Stop()
 		endpoints.remove(r)
 		r.awaitExit()
 		if code := exitCode(r.waitErr); code != 0 {

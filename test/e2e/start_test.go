@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -79,18 +80,16 @@ func TestServeRefusesADatabaseThatWasNotMigrated(t *testing.T) {
 func TestADatabaseThatDiesBetweenClaimAndDecisionIsAnUnknownOutcome(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	r := w.start(plain, quick...)
+	r := w.start(plain, append(slices.Clone(quick), unhurried...)...)
 	answered := make(chan reply, 1)
 	go func() {
-		answer, err := r.debit("key-of-the-cut-off", "SLOW-700-ANNA")
+		answer, err := r.debit("key-of-the-cut-off", "SLOW-4000-ANNA")
 		if err != nil {
 			t.Error(err)
 		}
 		answered <- answer
 	}()
-	if _, err := w.wallet.WaitFor(t.Context(), func(e walletsim.Entry) bool { return e.Event == walletsim.Applied }); err != nil {
-		t.Fatal(err)
-	}
+	w.awaitBooked(func(e walletsim.Entry) bool { return e.Event == walletsim.Applied })
 	// As seen from the service the database is gone: its connections are cut and no
 	// new one is let in. The server itself is shared with other tests.
 	w.asOwner(`ALTER DATABASE %s ALLOW_CONNECTIONS false`)

@@ -157,9 +157,7 @@ func TestAGateBehindAProxyIsRepeatedWithoutHarm(t *testing.T) {
 			w := newWorld(t)
 			draining := w.start(plain, "DRAIN_DELAY=0s", "RECOVERY_GRACE=300ms")
 			go func() { _, _ = draining.debit("key-of-the-slow", "SLOW-700-ANNA") }()
-			if _, err := w.wallet.WaitFor(t.Context(), func(e walletsim.Entry) bool { return e.Event == walletsim.Arrived }); err != nil {
-				t.Fatal(err)
-			}
+			w.awaitBooked(func(e walletsim.Entry) bool { return e.Event == walletsim.Arrived })
 			other := w.start(plain, quick...)
 			address := proxy.start(t, hostOf(t, draining.http), hostOf(t, other.http))
 			draining.signal(syscall.SIGTERM)
