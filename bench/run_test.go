@@ -53,8 +53,30 @@ func TestARunInSmallMeasuresEverything(t *testing.T) {
 			t.Errorf("not measured: %s", s.point)
 		}
 	}
+	// A machine that stands still through all of 300 ms leaves nothing to be measured: what
+	// lacks a figure is measured again, a few times. What was answered wrong stays wrong.
 	for _, m := range r.measurements {
-		m.check(t)
+		m.checkAnswers(t)
+	}
+	const again = 3
+	for range again {
+		lacking := func(m measurement) bool { return len(m.lacks()) > 0 }
+		if !slices.ContainsFunc(r.measurements, lacking) {
+			break
+		}
+		r.measurements = slices.DeleteFunc(r.measurements, lacking)
+		kept := len(r.measurements)
+		if err := run(t.Context(), "..", o, r, "", "", devNull(t)); err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range r.measurements[kept:] {
+			m.checkAnswers(t)
+		}
+	}
+	for _, m := range r.measurements {
+		for _, lack := range m.lacks() {
+			t.Errorf("%s: %s", m.point, lack)
+		}
 	}
 	for _, g := range goals(r) {
 		// Those are of 256 tills, which this run has not.
@@ -82,9 +104,18 @@ func TestARunInSmallMeasuresEverything(t *testing.T) {
 	}
 }
 
-// check wants the figures of the phase, and answers that are right as far as they came.
-func (m measurement) check(t *testing.T) {
+func devNull(t *testing.T) *os.File {
 	t.Helper()
+	file, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = file.Close() })
+	return file
+}
+
+// lacks says which figures of the phase are not there, or cannot be.
+func (m measurement) lacks() (all []string) {
 	wanted := map[string][]string{
 		phaseStart:    {ready},
 		phaseRates:    {rate, decisions, p50, p99, p999, resident, peak},
@@ -99,18 +130,25 @@ func (m measurement) check(t *testing.T) {
 	}
 	for _, name := range wanted {
 		if m.Values[name] <= 0 {
-			t.Errorf("%s: %s is %v", m.point, name, m.Values[name])
+			all = append(all, fmt.Sprintf("%s is %v", name, m.Values[name]))
 		}
 	}
 	if m.Values[fsyncs] > 3 || m.Phase == phaseRates && durable(m.Variant) && m.Tills == 1 && m.Values[fsyncs] < 1.5 {
-		t.Errorf("%s: %.2f fsyncs for a claim and a decision, want 2 for one till and less for more", m.point, m.Values[fsyncs])
+		all = append(all, fmt.Sprintf("%.2f fsyncs for a claim and a decision, want 2 for one till and less for more", m.Values[fsyncs]))
 	}
+	return all
+}
+
+// checkAnswers wants answers that are right as far as they came.
+func (m measurement) checkAnswers(t *testing.T) {
+	t.Helper()
 	if (m.Variant == noDatabase || m.Variant == bare) && m.Values[walBytes] != 0 {
 		t.Errorf("%s: has written %.0f bytes", m.point, m.Values[walBytes])
 	}
 	for detail, n := range m.Details {
 		// On a busy machine some are late, refused or declined; none is lost or wrong.
-		if !strings.HasPrefix(detail, "4") && !strings.HasPrefix(detail, "503 ") {
+		late := strings.HasPrefix(detail, "4") || strings.HasPrefix(detail, "503 ") || m.Variant == bare && strings.HasPrefix(detail, "502")
+		if !late {
 			t.Errorf("%s: %d × %s", m.point, n, detail)
 		}
 	}
@@ -273,26 +311,44 @@ func TestAProfileIsOfPaymentsThatAreDecided(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds SafeLedger once more, and starts a PostgreSQL")
 	}
+	// A second is a hundred samples, and on a machine that does something else a few of
+	// them: then it is taken once more.
+	const attempts = 4
+	for attempt := 1; ; attempt++ {
+		missing, err := profiled(t)
+		switch {
+		case err == nil && len(missing) == 0:
+			return
+		case attempt == attempts:
+			t.Fatalf("%v are not in it, %v", missing, err)
+		}
+	}
+}
+
+// profiled takes a profile and says which functions of a decision are not in it.
+func profiled(t *testing.T) (missing []string, err error) {
+	t.Helper()
 	into := filepath.Join(t.TempDir(), "cpu.pprof")
 	if err := (profileCommand{For: time.Second}).take(t.Context(), "..", into); err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	file, err := os.Open(into)
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	defer file.Close()
 	unzipped, err := gzip.NewReader(file)
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	content, err := io.ReadAll(unzipped)
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	for _, function := range []string{"decision.(*Decider).Decide", "ledger.(*Ledger).Claim", "wallet.(*Lane).Send"} {
 		if !bytes.Contains(content, []byte(function)) {
-			t.Errorf("%s is not in it", function)
+			missing = append(missing, function)
 		}
 	}
+	return missing, nil
 }
