@@ -25,6 +25,7 @@ func TestReplayingWhatTheGateRefusedHasExactlyOneEffect(t *testing.T) {
 			return w.tills.DialContext
 		},
 		"OVERLOADED": func(t *testing.T, w, _ *whole) dialler {
+			synctest.Wait() // an answer leaves before its handler has given its place back
 			busy := w.till(t, w.tills.DialContext)
 			go func() { // takes the one place that there is, and leaves no money moved
 				_, _ = busy.Debit(t.Context(), "busy", client.PaymentRequest{Account: "HANG-BUSY", AmountMinor: 1, Currency: "EUR"})

@@ -61,7 +61,11 @@ func TestWithoutTheGatesWordAMutationIsSentOnce(t *testing.T) {
 			t.Run(fault+"/"+m.name, func(t *testing.T) {
 				t.Parallel()
 				s := scripted(t, script)
-				c := s.till(t, func(cfg *client.Config) { cfg.Mutations.Total = 300 * ms })
+				c := s.till(t, func(cfg *client.Config) {
+					if fault == "no answer" { // nothing else has to be waited for
+						cfg.Mutations.Total = 800 * ms
+					}
+				})
 				err := m.call(t, c)
 				unknown, isUnknown := errors.AsType[*client.OutcomeUnknownError](err)
 				if !isUnknown {

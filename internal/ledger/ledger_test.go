@@ -112,15 +112,12 @@ func TestDuplicateDoesNotWaitForAnUncommittedTwin(t *testing.T) {
 	tx := begin(t, db)
 	insert(t, tx, req, "clock_timestamp()")
 
-	start := time.Now()
+	// The first is not committed before this test is done: to wait for it is to wait for ever.
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	claim, err := l.Claim(ctx, req)
 	if err != nil {
 		t.Fatal(err)
-	}
-	if took := time.Since(start); took > 2*time.Second { // 50 ms, on a machine that has nothing else to do
-		t.Errorf("a duplicate waited %v for the commit of the first", took)
 	}
 	if diff := cmp.Diff(payment.Claim{Status: payment.ClaimInFlight}, claim); diff != "" {
 		t.Errorf("a twin that is not committed (-want +got):\n%s", diff)

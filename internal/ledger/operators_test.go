@@ -29,7 +29,7 @@ func TestTimelineTellsAllThatHappened(t *testing.T) {
 		t.Fatal(err)
 	}
 	credit := accepted(t, l, ledgertest.Credit(stored, "credit", 100))
-	timeout := payment.WalletCall{Call: "credit", Outcome: "ambiguous", Reason: payment.ReasonTimeout, Ago: 2 * time.Second, Took: 2 * time.Second}
+	timeout := payment.WalletCall{Call: "credit", Outcome: "ambiguous", Reason: payment.ReasonTimeout, Ago: time.Hour, Took: 2 * time.Second}
 	settle(t, l, leaseOne(t, l), payment.Settlement{State: payment.Pending, Due: true, Turn: payment.RetryTurn, Resolve: true, Calls: []payment.WalletCall{timeout}})
 	lookup := payment.WalletCall{Call: "lookup", Outcome: "no_evidence", Reason: payment.ReasonPending, Status: 200, Took: time.Millisecond}
 	settle(t, l, leaseOne(t, l), payment.Settlement{State: payment.Parked, ParkReason: "NO_EVIDENCE", Turn: payment.RetryTurn, Resolve: true, Unspent: true, Calls: []payment.WalletCall{lookup}})
@@ -52,7 +52,7 @@ func TestTimelineTellsAllThatHappened(t *testing.T) {
 	if diff := cmp.Diff(stored, byPayment.Payment); diff != "" {
 		t.Errorf("the payment (-want +got):\n%s", diff)
 	}
-	wantCalls := []payment.TimedCall{ // the credit's first is said to have begun two seconds ago
+	wantCalls := []payment.TimedCall{ // the credit's first is said to have begun an hour ago
 		{OperationID: credit.ID, Attempt: 1, WalletCall: timeout},
 		{Attempt: 1, WalletCall: d.Calls[0]},
 		{Attempt: 1, WalletCall: d.Calls[1]},

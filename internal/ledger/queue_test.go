@@ -196,24 +196,6 @@ func TestClassesShareALease(t *testing.T) {
 	}
 }
 
-// A replica whose workers become free one at a time asks for one thing at a time. If
-// that was always the most urgent class, the others would wait for as long as there
-// is anything in it.
-func TestNoClassStarvesWhereOneIsAskedFor(t *testing.T) {
-	t.Parallel()
-	db := pgtest.New(t)
-	l, _ := open(t, db.URL, ledger.Options{}, never)
-	flood(t, db, 200)
-	n := map[payment.Operation]int{}
-	for range 150 {
-		n[leased(t, l, order(1))[0].Kind]++
-	}
-	ends := n[payment.Capture] + n[payment.Release]
-	if n[payment.Reversal] <= ends || ends <= n[payment.Credit] || n[payment.Credit] == 0 {
-		t.Errorf("of 150 one by one: %v, want reversals before captures and releases before credits, and some of each", n)
-	}
-}
-
 // What has waited longest is due first; and nothing is due before its time, which
 // the database's clock tells (field report D26).
 func TestOldestIsFirstAndNothingIsEarly(t *testing.T) {

@@ -166,6 +166,10 @@ func urlOf(name string) string {
 		panic("pgtest: our own URL cannot be parsed: " + err.Error())
 	}
 	u.Path = name
+	// Tests open hundreds of connections, and one of them meets the machine at its worst.
+	q := u.Query()
+	q.Set("connect_timeout", "60")
+	u.RawQuery = q.Encode()
 	return u.String()
 }
 

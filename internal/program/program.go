@@ -62,13 +62,18 @@ func (p *Process) Signal(s os.Signal) error {
 	return nil
 }
 
-// Stop ends it with the first of signals that does so within patience.
+// Stop ends it with the first of signals that does so within patience. SIGKILL gets a
+// minute at least: no program withstands it, so it is the machine that is slow.
 func (p *Process) Stop(patience time.Duration, signals ...syscall.Signal) error {
 	for _, s := range signals {
 		if err := p.Signal(s); err != nil {
 			return fmt.Errorf("send %v: %w", s, err)
 		}
-		timer := time.NewTimer(patience)
+		limit := patience
+		if s == syscall.SIGKILL {
+			limit = max(limit, time.Minute)
+		}
+		timer := time.NewTimer(limit)
 		select {
 		case <-p.exited:
 			timer.Stop()

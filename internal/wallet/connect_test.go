@@ -64,7 +64,8 @@ func TestConnectLimitCoversAllOfConnecting(t *testing.T) {
 			if diff := cmp.Diff(unavailable(payment.ReasonConnectTimeout), got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
-			if took < connectLimit/2 || took > connectLimit+slack {
+			// Later only by what a busy machine adds: the call's own deadline is far away.
+			if took < connectLimit/2 || took > connectLimit+10*slack {
 				t.Errorf("took %v, want about %v", took, connectLimit)
 			}
 			if n := len(w.Requests()) + len(mute.Requests()); n != 0 {
@@ -117,7 +118,10 @@ func TestDeadIPv6AddressDoesNotFailTheCall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	client := newClient(t, w, limited, func(cfg *Config) {
+	if most := connectLimit / 2; fallbackDelay > most {
+		t.Errorf("the other family is tried after %v, want %v at most", fallbackDelay, most)
+	}
+	client := newClient(t, w, func(cfg *Config) {
 		cfg.BaseURL = "http://dual.test:" + port
 		// ::1, because an address without a route would be sorted behind the other one.
 		cfg.DialContext = resolving([]netip.Addr{netip.IPv6Loopback(), netip.MustParseAddr("127.0.0.1")}, 0,

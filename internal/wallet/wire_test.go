@@ -671,7 +671,7 @@ func TestStoppedProcessIsInDoubt(t *testing.T) {
 	defer l.Close()
 	w := wallettest.New(t, func(*wallettest.Conn) {})
 	client := newClient(t, w, func(cfg *Config) { cfg.BaseURL = "http://" + l.Addr().String() })
-	got := client.Decisions().Send(within(t, 150*time.Millisecond), instruction(payment.Debit, "x"))
+	got := client.Decisions().Send(within(t, 600*time.Millisecond), instruction(payment.Debit, "x"))
 	if diff := cmp.Diff(ambiguous(payment.ReasonTimeout), got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -683,7 +683,7 @@ func TestConcurrentCallsGetTheirOwnAnswers(t *testing.T) {
 	w := wallettest.New(t, wallettest.Serve(func(r wallettest.Request) string {
 		return wallettest.Answer(201, `{"id":"of-`+r.Reference+`","reference":"`+r.Reference+`","status":"APPLIED"}`)
 	}))
-	client := newClient(t, w)
+	client := newClient(t, w, patient)
 	var tills sync.WaitGroup
 	for i := range 16 {
 		tills.Go(func() {
@@ -719,7 +719,7 @@ func TestDeadlineWithACauseIsTheSame(t *testing.T) {
 		c.Hang()
 	})
 	client := newClient(t, w)
-	ctx, cancel := context.WithTimeoutCause(t.Context(), 100*time.Millisecond, errors.New("enough"))
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 600*time.Millisecond, errors.New("enough"))
 	defer cancel()
 	got := client.Decisions().Send(ctx, instruction(payment.Debit, "x"))
 	if diff := cmp.Diff(ambiguous(payment.ReasonTimeout), got); diff != "" {

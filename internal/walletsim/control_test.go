@@ -61,6 +61,7 @@ func TestControl(t *testing.T) {
 	call("POST", "/rules", `{"fault":{}}`, 201)
 	equal(call("DELETE", "/rules", "", 200), `{"rules":[]}`)
 
+	wait(t, sim, of(walletsim.Answered, "lost"))
 	equal(call("GET", "/state", "", 200), fmt.Sprintf(`{"requests":%d,"connections":%d,"lines":%d,"busy":0}`, sim.State().Requests, sim.State().Connections, sim.State().Lines))
 	if sim.State().Requests != 3 || len(sim.Book()) != int(sim.State().Lines) {
 		t.Errorf("the state is %+v, with %d lines", sim.State(), len(sim.Book()))
@@ -70,7 +71,6 @@ func TestControl(t *testing.T) {
 		Entries []walletsim.Entry `json:"entries"`
 		Last    int64             `json:"last"`
 	}
-	wait(t, sim, of(walletsim.Answered, "lost"))
 	if err := json.Unmarshal([]byte(call("GET", "/book?reference=lost", "", 200).Body), &book); err != nil {
 		t.Fatal(err)
 	}
@@ -130,15 +130,22 @@ func TestControlRefusesForAWhile(t *testing.T) {
 	t.Parallel()
 	sim := start(t, walletsim.Config{})
 	c := callerOf(t, sim)
-	got, err := c.try(t.Context(), http.MethodPost, "/control/refuse", "", `{"for":"50ms"}`)
-	if err != nil || got.Status != http.StatusOK {
-		t.Fatalf("%+v, %v", got, err)
+	refuse := func() {
+		t.Helper()
+		got, err := c.try(t.Context(), http.MethodPost, "/control/refuse", "", `{"for":"50ms"}`)
+		if err != nil || got.Status != http.StatusOK {
+			t.Fatalf("%+v, %v", got, err)
+		}
 	}
+	refuse()
 	refused := false
 	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); {
 		_, err := c.try(t.Context(), http.MethodGet, "/v2/operations/r", "", "")
-		if err == nil && refused {
+		switch {
+		case err == nil && refused:
 			return
+		case err == nil: // it was over before we came
+			refuse()
 		}
 		refused = refused || errors.Is(err, syscall.ECONNREFUSED)
 	}
