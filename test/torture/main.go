@@ -4,7 +4,8 @@
 //
 // run.go is a run and its rounds, world.go what is started, till.go and clienttill.go
 // the load, wire.go how it is sent and noted, nemesis.go, postgres.go,
-// failover.go and walletfaults.go what is done to it, quiet.go the end and the verdict, summary.go what is kept.
+// failover.go and walletfaults.go what is done to it, quiet.go the end and the verdict, judge.go a verdict that is
+// given again, summary.go what is kept.
 package main
 
 import (
@@ -27,6 +28,7 @@ const (
 
 type commands struct {
 	Run   runCommand   `cmd:"" default:"withargs" help:"Torture it, and judge what is left."`
+	Judge judgeCommand `cmd:"" help:"Judge a round again whose evidence was kept, with the checker as it is now."`
 	Sum   sumCommand   `cmd:"" help:"Add up the summaries of runs, as a Markdown table."`
 	Kinds kindsCommand `cmd:"" help:"List the kinds of faults."`
 }

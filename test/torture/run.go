@@ -176,7 +176,11 @@ func (c runCommand) round(ctx context.Context, folder, programs string, seed uin
 	if err := w.becomeQuiet(ctx, progress); err != nil {
 		return result, fmt.Errorf("%w (the logs are in %s)", err, dir)
 	}
-	if err := w.judge(ctx, c.Slack, &result, progress); err != nil {
+	progress.say("the checker judges")
+	if err := w.keepTotals(ctx); err != nil {
+		return result, err
+	}
+	if err := w.judge(ctx, c.Slack, &result); err != nil {
 		return result, err
 	}
 	for name, n := range striking.snapshot() {

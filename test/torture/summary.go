@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -56,6 +57,7 @@ type summary struct {
 	Broken     map[string]int64 `json:"broken"`
 	Checked    map[string]int64 `json:"checked"`
 	Hits       map[string]int64 `json:"hits"`
+	Again      []judgedAgain    `json:"judgedAgain,omitempty"`
 	Void       []string         `json:"void,omitempty"`
 	Failed     string           `json:"failed,omitempty"` // what ended the run before its time, other than a person
 	Evidence   []string         `json:"evidence,omitempty"`
@@ -119,12 +121,15 @@ func addAll(to, from map[string]int64) {
 
 // write keeps it in a file of its own.
 func (s *summary) write(folder string) error {
+	return s.writeTo(filepath.Join(folder, fmt.Sprintf("summary-%s-%d.json", s.Began.Format("20060102-150405"), s.Seed)))
+}
+
+func (s *summary) writeTo(file string) error {
 	text, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
 		return err
 	}
-	name := fmt.Sprintf("summary-%s-%d.json", s.Began.Format("20060102-150405"), s.Seed)
-	return os.WriteFile(filepath.Join(folder, name), append(text, '\n'), 0o600)
+	return os.WriteFile(file, append(text, '\n'), 0o644) //nolint:gosec // it may be published
 }
 
 // tell writes the last verdict, the counters and what it all came to.
@@ -173,17 +178,24 @@ func summaries(folder string) (all []summary, err error) {
 		return nil, errors.New("there are no summaries in " + folder)
 	}
 	for _, file := range files {
-		text, err := os.ReadFile(file) //nolint:gosec // the folder that was asked for
+		s, err := readSummary(file)
 		if err != nil {
 			return nil, err
-		}
-		var s summary
-		if err := json.Unmarshal(text, &s); err != nil {
-			return nil, fmt.Errorf("%s: %w", file, err)
 		}
 		all = append(all, s)
 	}
 	return all, nil
+}
+
+func readSummary(file string) (s summary, err error) {
+	text, err := os.ReadFile(file) //nolint:gosec // one that was asked for
+	if err != nil {
+		return s, err
+	}
+	if err := json.Unmarshal(text, &s); err != nil {
+		return s, fmt.Errorf("%s: %w", file, err)
+	}
+	return s, nil
 }
 
 // markdown is the sum of runs: that of those in results is docs/torture.md.
@@ -220,6 +232,9 @@ func markdown(all []summary) string {
 		if len(s.Postgres) > 0 {
 			fmt.Fprintf(&b, "\nOf PostgreSQL's faults the run of %s had only %s.\n", began, strings.Join(s.Postgres, ", "))
 		}
+		for _, a := range s.Again {
+			fmt.Fprintf(&b, "\nOf the run of %s the round of seed %d was judged again, by the checker of `%s`: %s before, %s then.\n", began, a.Seed, a.Commit, told(a.Before), told(a.Then))
+		}
 		if len(s.Void) > 0 {
 			fmt.Fprintf(&b, "\nIn the run of %s struck too rarely: %s.\n", began, strings.Join(s.Void, ", "))
 		}
@@ -244,6 +259,20 @@ func markdown(all []summary) string {
 		}
 	}
 	return b.String()
+}
+
+// told says which clauses were broken, how often.
+func told(broken map[string]int64) string {
+	var all []string
+	for _, clause := range slices.Sorted(maps.Keys(broken)) {
+		if n := broken[clause]; n > 0 {
+			all = append(all, fmt.Sprintf("%s %d", clause, n))
+		}
+	}
+	if len(all) == 0 {
+		return "no violation"
+	}
+	return strings.Join(all, ", ")
 }
 
 // struck says in a few lines what the counters come to.

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/safeledger/safeledger/internal/documenttest"
 	"github.com/safeledger/safeledger/test/check/history"
 )
@@ -83,6 +85,20 @@ func TestDocumentKinds(t *testing.T) {
 		b.WriteString("| " + string(k.group) + " | `" + k.name + "` | " + k.does + " |\n")
 	}
 	documenttest.Check(t, "README.md", "test/torture", b.String())
+}
+
+// A verdict that is given again takes the place of the first, and both are told.
+func TestAVerdictThatIsGivenAgainIsTold(t *testing.T) {
+	t.Parallel()
+	s := summary{Began: time.Date(2026, 11, 30, 2, 0, 0, 0, time.UTC), Violations: 5, Broken: map[string]int64{"I6 agrees": 2, "I5 net": 3}}
+	s.judgeAgain(judgedAgain{Seed: 7, Commit: "ccc", Before: map[string]int64{"I6 agrees": 2, "I5 net": 1, "I2 once": 0}, Then: map[string]int64{"I4 net": 1}})
+	if diff := cmp.Diff(map[string]int64{"I6 agrees": 0, "I5 net": 2, "I4 net": 1}, s.Broken); diff != "" || s.Violations != 3 {
+		t.Errorf("%d violations (-want +got):\n%s", s.Violations, diff)
+	}
+	want := "Of the run of 2026-11-30 02:00 UTC the round of seed 7 was judged again, by the checker of `ccc`: I5 net 1, I6 agrees 2 before, I4 net 1 then."
+	if text := markdown([]summary{s}); !strings.Contains(text, want) {
+		t.Errorf("%q is not in\n%s", want, text)
+	}
 }
 
 // What is published of the runs is what their summaries say.

@@ -79,6 +79,8 @@ type world struct {
 	toWallet []*netfault.Proxy
 }
 
+func (w *world) logs() string { return filepath.Join(w.dir, "replica-*.log") }
+
 func (w *world) program(name string) string { return filepath.Join(w.programs, name) }
 
 // build builds the programs: the service with the points at which it may die, and with a
