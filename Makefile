@@ -63,7 +63,7 @@ outage: require-postgres ## ten minutes without a wallet that takes credits, fiv
 	@go test -count=1 -v -timeout 40m -run '^TestAnOutageIsNotMadeWorseAndTheBacklogDrains$$' ./test/e2e -args -outage 10m -waiting 5000
 
 .PHONY: check
-check: check-format check-vet check-staticcheck check-generated test ## what CI runs: everything that must hold before a commit
+check: check-format check-vet check-staticcheck check-generated test ## what must hold before a commit; CI runs this and more (.ci/run)
 
 .PHONY: check-format
 check-format:
