@@ -14,7 +14,7 @@ import (
 
 type reportCommand struct {
 	Results []string `arg:"" help:"The folders of the results. Several are put together: the rounds of the second come behind those of the first."`
-	Docs    bool     `help:"Write into docs/performance.md and .svg, not only into the first folder."`
+	Docs    bool     `help:"Write into docs/performance.md and .svg and docs/operations.md, not only into the first folder."`
 }
 
 func (c reportCommand) Run(*order) error {
@@ -52,6 +52,7 @@ func together(all []*results) *results {
 const (
 	reportFile = "performance.md"
 	chartFile  = "performance.svg"
+	sizingPage = "operations.md" // what a machine is chosen by
 	docsFolder = "docs"
 )
 
@@ -66,7 +67,7 @@ func report(r *results, docs bool, out io.Writer) error {
 		return err
 	}
 	if docs {
-		if err := publish(docsFolder, text, chart); err != nil {
+		if err := publish(docsFolder, text, sizing(r), chart); err != nil {
 			return err
 		}
 	}
@@ -80,20 +81,46 @@ const (
 	endsWritten   = "<!-- end of what is written -->"
 )
 
-func publish(dir, text, chart string) error {
-	path := filepath.Join(dir, reportFile)
-	page, err := os.ReadFile(path)
+func publish(dir, text, sizes, chart string) error {
+	return errors.Join(writeInto(filepath.Join(dir, reportFile), text), writeInto(filepath.Join(dir, sizingPage), sizes),
+		os.WriteFile(filepath.Join(dir, chartFile), []byte(chart), 0o644)) //nolint:gosec // for everybody to read
+}
+
+// writeInto puts text in the place of what is written by us in a page.
+func writeInto(path, text string) error {
+	page, err := os.ReadFile(path) //nolint:gosec // a page of ours
 	if err != nil {
 		return err
 	}
 	before, rest, begins := bytes.Cut(page, []byte(beginsWritten))
 	_, after, ends := bytes.Cut(rest, []byte(endsWritten))
 	if !begins || !ends {
-		return errors.New(path + " does not say between which lines the report goes")
+		return errors.New(path + " does not say between which lines the figures go")
 	}
 	page = slices.Concat(before, []byte(beginsWritten+"\n"+text+"\n"+endsWritten), after)
-	return errors.Join(os.WriteFile(path, page, 0o644), //nolint:gosec // for everybody to read
-		os.WriteFile(filepath.Join(dir, chartFile), []byte(chart), 0o644)) //nolint:gosec // the same
+	return os.WriteFile(path, page, 0o644) //nolint:gosec // for everybody to read
+}
+
+// sizing is what somebody goes by who chooses machines.
+func sizing(r *results) string {
+	at := func(tills int) point { return point{Phase: phaseRates, Variant: shipped, Tills: tills} }
+	few, many, queue := at(8), at(manyTills), queuePoint(shipped, 0)
+	f := func(p point, name string) string {
+		if s := r.figure(p, name); s.Rounds > 0 {
+			return significant(s.Median)
+		}
+		return "–"
+	}
+	decisionAt := func(p point) []string {
+		return []string{f(p, rate) + "/s", f(p, cpuServer) + " µs", f(p, cpuPostgres) + " µs", f(p, walBytes), f(p, fsyncs), megabytes(r.figure(p, resident)) + " MB"}
+	}
+	return fmt.Sprintf("Of %s on %d cores that everything shares, a disk that takes %.2f ms to make a page durable, and a wallet that answers at once:\n\n", r.machine.CPU, r.machine.Cores, r.machine.SyncMS) +
+		table([][]string{
+			{"", "at most", "CPU of a replica for each", "CPU of PostgreSQL", "WAL bytes", "fsyncs", "resident memory of a replica"},
+			append([]string{"decisions, 8 tills at once"}, decisionAt(few)...),
+			append([]string{"decisions, 256 tills at once"}, decisionAt(many)...),
+			{"work items of the queue", f(queue, rate) + "/s", f(queue, cpuServer) + " µs", f(queue, cpuPostgres) + " µs", f(queue, walBytes), f(queue, fsyncs), ""},
+		})
 }
 
 // render is the report.

@@ -165,36 +165,42 @@ func TestTheChartIsSVGWithABarForEachFigure(t *testing.T) {
 func TestPublishingLeavesTheProse(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	page := filepath.Join(dir, reportFile)
+	page, other := filepath.Join(dir, reportFile), filepath.Join(dir, sizingPage)
 	write := func(text string) {
 		t.Helper()
-		if err := os.WriteFile(page, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
+		for _, path := range []string{page, other} {
+			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	write("# Before\n" + beginsWritten + "old figures\n" + endsWritten + "\nafter\n")
 	for range 2 { // and doing it again changes nothing
-		if err := publish(dir, "new figures", "<svg/>"); err != nil {
+		if err := publish(dir, "new figures", "new sizes", "<svg/>"); err != nil {
 			t.Fatal(err)
 		}
-		got, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if want := "# Before\n" + beginsWritten + "\nnew figures\n" + endsWritten + "\nafter\n"; string(got) != want {
-			t.Errorf("%q, want %q", got, want)
+		for path, text := range map[string]string{page: "new figures", other: "new sizes"} {
+			got, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := "# Before\n" + beginsWritten + "\n" + text + "\n" + endsWritten + "\nafter\n"; string(got) != want {
+				t.Errorf("%q, want %q", got, want)
+			}
 		}
 	}
 	if svg, err := os.ReadFile(filepath.Join(dir, chartFile)); err != nil || string(svg) != "<svg/>" {
 		t.Errorf("the chart: %q, %v", svg, err)
 	}
 	write("# A page of prose\n")
-	if err := publish(dir, "new figures", "<svg/>"); err == nil {
+	if err := publish(dir, "new figures", "new sizes", "<svg/>"); err == nil {
 		t.Error("written into a page that has no place for it")
 	}
-	ours, err := os.ReadFile(filepath.Join("..", docsFolder, reportFile))
-	if err != nil || !strings.Contains(string(ours), beginsWritten) || !strings.Contains(string(ours), endsWritten) {
-		t.Errorf("docs/performance.md has no place for it (%v)", err)
+	for _, name := range []string{reportFile, sizingPage} {
+		ours, err := os.ReadFile(filepath.Join("..", docsFolder, name))
+		if err != nil || !strings.Contains(string(ours), beginsWritten) || !strings.Contains(string(ours), endsWritten) {
+			t.Errorf("docs/%s has no place for it (%v)", name, err)
+		}
 	}
 }
 
