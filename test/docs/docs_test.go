@@ -53,8 +53,12 @@ func pages(t *testing.T) map[string]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"README.md", "ARCHITECTURE.md", "SECURITY.md", "test/model/README.md"} {
-		names = append(names, filepath.Join(root, name))
+	for _, below := range []string{"*.md", "*/README.md", "*/*/README.md"} {
+		more, err := filepath.Glob(filepath.Join(root, below))
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, more...)
 	}
 	all := map[string]string{}
 	for _, name := range names {
@@ -209,6 +213,11 @@ func declared(t *testing.T, name string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	deeper, err := filepath.Glob(filepath.Join(root, "*", "*", "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files = append(files, deeper...)
 	for _, file := range files {
 		content, err := os.ReadFile(file)
 		if err != nil {

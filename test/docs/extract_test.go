@@ -45,7 +45,7 @@ func commands(page string) (all []string) {
 
 // beginsCommand are the words that begin a command on our pages. A program that is new
 // to them is found by its prompt or its fence.
-var beginsCommand = regexp.MustCompile(`^(\$ |(make|go|curl|till|safeledger|bin/\w+|tools/\w+|psql|pg_\w+|docker|kubectl|promtool|apt-get|git|export) \S)`)
+var beginsCommand = regexp.MustCompile(`^(\$ |(make|go|curl|till|safeledger|bin/\w+|tools/\w+|psql|pg_\w+|docker|kubectl|kind|skopeo|cd|promtool|apt-get|git|export) \S)`)
 
 // inPassing are the commands that sentences and tables name.
 func inPassing(page string) (all []string) {
