@@ -1,6 +1,7 @@
 package ledger_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/safeledger/safeledger/internal/devstack"
 	"github.com/safeledger/safeledger/internal/ledger"
 	"github.com/safeledger/safeledger/internal/ledger/ledgertest"
 	"github.com/safeledger/safeledger/internal/payment"
@@ -321,6 +323,44 @@ func TestCheckSchemaTellsWhatIsWrong(t *testing.T) {
 		if err := l.CheckSchema(t.Context()); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
+	}
+}
+
+// A migration that waits for a lock makes every till wait behind it (docs/operations.md,
+// upgrade order): it gives up, and says so, long before an operator would.
+func TestAMigrationDoesNotWaitLongForALock(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	tx := begin(t, db)
+	if _, err := tx.Exec(t.Context(), "LOCK TABLE public.goose_db_version IN ACCESS EXCLUSIVE MODE"); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	defer cancel()
+	const lockNotAvailable = "55P03"
+	if err := ledger.Migrate(ctx, db.URL, slog.New(slog.DiscardHandler)); code(err) != lockNotAvailable {
+		t.Errorf("%v, want that the lock was not to be had", err)
+	}
+}
+
+// A server that answers before it has written loses what it has promised with the power.
+func TestAServerWithoutFsyncIsRefused(t *testing.T) {
+	t.Parallel()
+	server, err := devstack.StartPostgres(t.Context(), devstack.Options{TempPrefix: "safeledger-ledger-test-", Settings: map[string]string{"fsync": "off"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := ledger.Migrate(t.Context(), server.URL(), slog.New(slog.DiscardHandler)); err != nil {
+		t.Fatal(err)
+	}
+	l, _ := open(t, server.URL(), ledger.Options{}, never)
+	if err := l.CheckSchema(t.Context()); !errors.Is(err, ledger.ErrNotDurable) || !strings.Contains(err.Error(), "fsync is off") {
+		t.Errorf("%v, want %v, for fsync", err, ledger.ErrNotDurable)
 	}
 }
 
