@@ -22,6 +22,11 @@ var secrets = []string{token, "ANNA", "BERT", "HANG-", "SLOW-", "key-of-", "pass
 func (r *replica) checkLog() {
 	r.w.t.Helper()
 	checkLog(r.w.t, r.log.String(), &r.w.told)
+	if address, err := url.Parse(r.w.databaseURL); err == nil {
+		if password, _ := address.User.Password(); password != "" && strings.Contains(r.log.String(), password) {
+			r.w.t.Error("the log of the process holds the database's password")
+		}
+	}
 }
 
 func checkLog(t *testing.T, log string, told *told) {
