@@ -87,6 +87,10 @@ var sessions = []session{
 			page: "test/torture/README.md", first: "make torture DECISIONS=20000 SEED=400", why: "as above",
 			instead: "go run ./test/torture run --decisions 0 --lossy --postgres standby-promoted,lagging-promoted --min 0 --min-process 0", says: []string{"lagging-promoted"},
 		},
+		{
+			page: "test/torture/README.md", first: "make torture DECISIONS=20000 SEED=500", why: "as above",
+			instead: "go run ./test/torture run --decisions 0 --process kill,kill-again --postgres backend-kill,immediate-stop --min 0 --min-process 0", says: []string{"kill-again"},
+		},
 		{page: "test/torture/README.md", first: "make torture-sum", instead: "go run ./test/torture sum --folder test/torture/results", why: "there need be no runs of this tree", says: []string{"| began |"}},
 		{page: "deploy/prometheus/README.md", first: "promtool check rules", by: "TestTheCasesNoticeASpoiltRule", why: "make verify-rules, which brings promtool"},
 		{page: "deploy/prometheus/README.md", first: "promtool test rules", by: "TestTheCasesNoticeASpoiltRule", why: "as above"},

@@ -55,6 +55,13 @@ func of(kinds []kind, lossy bool) (some []kind) {
 	return some
 }
 
+func names(kinds []kind) (all []string) {
+	for _, k := range kinds {
+		all = append(all, k.name)
+	}
+	return all
+}
+
 // counters count how often each kind has struck. A fault that was put in place and met
 // nobody does not count.
 type counters struct {

@@ -95,7 +95,8 @@ func (n *nemesis) run(ctx context.Context, seed uint64) {
 	var all sync.WaitGroup
 	// One deck for all replicas. Two of three are struck at a time: somebody must serve, or
 	// nothing happens that could go wrong.
-	processes := newDeck(seed, 0, processKinds())
+	dealt := func(kinds []kind) []kind { return slices.DeleteFunc(kinds, func(k kind) bool { return !n.dealt(k) }) }
+	processes := newDeck(seed, 0, dealt(processKinds()))
 	places := make(chan struct{}, len(n.w.replicas)-1)
 	for i, r := range n.w.replicas {
 		all.Go(func() {
@@ -115,7 +116,7 @@ func (n *nemesis) run(ctx context.Context, seed uint64) {
 		between time.Duration
 		strike  func(context.Context, *rand.Rand, string) (bool, error)
 	}{
-		{slices.DeleteFunc(postgresKinds(), func(k kind) bool { return !n.dealt(k) }), 3 * time.Second, n.postgres},
+		{dealt(postgresKinds()), 3 * time.Second, n.postgres},
 		{ledgerNetworkKinds(), 2 * time.Second, n.network},
 		{walletNetworkKinds(), 2 * time.Second, n.network},
 		{walletControlKinds(), 4 * time.Second, n.wallet},

@@ -25,6 +25,7 @@ type runCommand struct {
 	Slack      time.Duration `default:"3s"       help:"What the machine may add to durations (I10)."`
 	Folder     string        `default:".torture" help:"Where summaries and evidence go."`
 	Postgres   []string      `placeholder:"KIND,…"   help:"Of the faults of PostgreSQL only these, so that they come often."`
+	Process    []string      `placeholder:"KIND,…"   help:"The same of the faults of processes."`
 	Lossy      bool          `help:"Promote lagging standbys as well: what they lack is lost, and counted apart."`
 	Keep       bool          `help:"Keep the evidence of rounds that are clean, too."`
 }
@@ -35,9 +36,13 @@ var errVoid = errors.New("void")
 func (c runCommand) Run(o *order) (err error) {
 	ctx := o.ctx
 	began := time.Now()
-	for _, name := range c.Postgres {
-		if !slices.ContainsFunc(of(postgresKinds(), c.Lossy), func(k kind) bool { return k.name == name }) {
-			return fmt.Errorf("--postgres: no kind of fault of PostgreSQL in this run is called %s", name)
+	for flag, chosen := range map[string]struct{ names, of []string }{
+		"--postgres": {c.Postgres, names(of(postgresKinds(), c.Lossy))}, "--process": {c.Process, names(processKinds())},
+	} {
+		for _, name := range chosen.names {
+			if !slices.Contains(chosen.of, name) {
+				return fmt.Errorf("%s: no such kind of fault in this run is called %s", flag, name)
+			}
 		}
 	}
 	root, err := os.Getwd()
@@ -103,7 +108,13 @@ func (c runCommand) keep(sum *summary, count *counters, began time.Time, folder 
 
 // dealt reports whether a kind is dealt in this run.
 func (c runCommand) dealt(k kind) bool {
-	return k.in(c.Lossy) && (k.group != ofPostgres || len(c.Postgres) == 0 || slices.Contains(c.Postgres, k.name))
+	if len(c.Postgres) > 0 && k.group == ofPostgres {
+		return k.in(c.Lossy) && slices.Contains(c.Postgres, k.name)
+	}
+	if len(c.Process) > 0 && slices.Contains(names(processKinds()), k.name) {
+		return slices.Contains(c.Process, k.name)
+	}
+	return k.in(c.Lossy)
 }
 
 // void are the kinds that struck too rarely.

@@ -51,6 +51,7 @@ type summary struct {
 	Tills      int              `json:"tills"`
 	Pace       float64          `json:"pace"`
 	Postgres   []string         `json:"postgres,omitempty"` // of its faults only these
+	Process    []string         `json:"process,omitempty"`  // the same of those of processes
 	Lossy      bool             `json:"lossy"`
 	LostKeys   int64            `json:"lostKeys"`
 	Violations int64            `json:"violations"`
@@ -68,7 +69,7 @@ type summary struct {
 func newSummary(ctx context.Context, root string, c runCommand, began time.Time) *summary {
 	return &summary{
 		Began: began.UTC().Truncate(time.Second), Seed: c.Seed, Commit: commit(ctx, root), CPU: processor(), Cores: runtime.NumCPU(), Go: runtime.Version(),
-		Tills: c.Tills, Pace: c.Pace, Postgres: c.Postgres, Lossy: c.Lossy,
+		Tills: c.Tills, Pace: c.Pace, Postgres: c.Postgres, Process: c.Process, Lossy: c.Lossy,
 		Broken: map[string]int64{}, Checked: map[string]int64{},
 	}
 }
@@ -231,6 +232,9 @@ func markdown(all []summary) string {
 		began := s.Began.Format("2006-01-02 15:04 MST")
 		if len(s.Postgres) > 0 {
 			fmt.Fprintf(&b, "\nOf PostgreSQL's faults the run of %s had only %s.\n", began, strings.Join(s.Postgres, ", "))
+		}
+		if len(s.Process) > 0 {
+			fmt.Fprintf(&b, "\nOf the faults of processes it had only %s.\n", strings.Join(s.Process, ", "))
 		}
 		for _, a := range s.Again {
 			fmt.Fprintf(&b, "\nOf the run of %s the round of seed %d was judged again, by the checker of `%s`: %s before, %s then.\n", began, a.Seed, a.Commit, told(a.Before), told(a.Then))

@@ -167,10 +167,13 @@ func TestARunInWhichAKindStruckTooRarelyIsVoid(t *testing.T) {
 	if slices.ContainsFunc(void, func(s string) bool { return strings.HasPrefix(s, "hung-up") || strings.HasPrefix(s, "hang") }) {
 		t.Errorf("a fault that strikes by the way is held to the minimum of processes: %v", void)
 	}
-	c.Postgres = []string{"standby-promoted"}
+	c.Postgres, c.Process = []string{"standby-promoted"}, []string{"kill"}
 	void = c.void(count)
 	if !slices.Contains(void, "standby-promoted (3 of 4)") || slices.Contains(void, "immediate-stop (3 of 4)") {
 		t.Errorf("of PostgreSQL's faults only promotions were asked for, and %v are missed", void)
+	}
+	if !slices.Contains(void, "kill (3 of 4)") || slices.Contains(void, "drain (3 of 4)") || !slices.Contains(void, "clock-ahead (3 of 4)") {
+		t.Errorf("of the faults of processes only kills were asked for, and %v are missed", void)
 	}
 }
 
