@@ -87,7 +87,7 @@ func (c runCommand) Run(o *order) (err error) {
 	sum.tell(os.Stdout)
 	switch {
 	case sum.Violations > 0:
-		return fmt.Errorf("%d violations; the evidence is in %s", sum.Violations, strings.Join(sum.Evidence, ", "))
+		return fmt.Errorf("%d violations; the evidence is in %s, %s", sum.Violations, folder, strings.Join(sum.Evidence, ", "))
 	case ctx.Err() != nil:
 		return errInterrupted
 	case len(sum.Void) > 0:

@@ -60,8 +60,8 @@ type summary struct {
 	Hits       map[string]int64 `json:"hits"`
 	Again      []judgedAgain    `json:"judgedAgain,omitempty"`
 	Void       []string         `json:"void,omitempty"`
-	Failed     string           `json:"failed,omitempty"` // what ended the run before its time, other than a person
-	Evidence   []string         `json:"evidence,omitempty"`
+	Failed     string           `json:"failed,omitempty"`   // what ended the run before its time, other than a person
+	Evidence   []string         `json:"evidence,omitempty"` // below the folder of the summaries
 
 	verdicts []string
 }
@@ -109,7 +109,7 @@ func (s *summary) add(r roundResult) {
 	addAll(s.Broken, r.Broken)
 	addAll(s.Checked, r.Checked)
 	if r.Violations > 0 {
-		s.Evidence = append(s.Evidence, r.dir)
+		s.Evidence = append(s.Evidence, filepath.Base(r.dir))
 	}
 	s.verdicts = append(s.verdicts, r.verdict)
 }
