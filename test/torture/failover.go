@@ -54,13 +54,13 @@ func (n *nemesis) promote(ctx context.Context, rng *rand.Rand, lagging bool) err
 	defer w.postgres.Unlock()
 	old := w.postgres.server
 	n.signal(old.PID(), syscall.SIGQUIT)
+	// What was held is not for the standby any more. And a connection that the standby opens
+	// now, whose first words were held, would keep the old server for authentication_timeout.
+	replication.Close()
 	select {
 	case <-old.Exited():
 	case <-time.After(startPatience):
 		return stop(fmt.Errorf("PostgreSQL did not end within %v of SIGQUIT", startPatience))
-	}
-	if lagging {
-		replication.Close() // what was held is not for the standby any more
 	}
 	conn, err := pgx.Connect(ctx, standby.URL())
 	if err != nil {

@@ -201,6 +201,10 @@ func (p *Proxy) copy(c *pair, from, to net.Conn, asks bool) {
 			p.wait(over, delay)
 		case Hold:
 			p.wait(over, 0)
+			if p.ctx.Err() != nil { // nobody is to get it any more
+				c.reset()
+				return
+			}
 		case Drop:
 			if !lost {
 				lost = true

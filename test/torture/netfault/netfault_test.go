@@ -125,6 +125,38 @@ func TestWhatIsHeldIsPassedOnWhenTheFaultEnds(t *testing.T) {
 	hear(t, conn, "held")
 }
 
+func TestWhatIsHeldIsLostWhenTheProxyIsClosed(t *testing.T) {
+	t.Parallel()
+	server, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	for range 50 { // whether the held or the reset was first was a matter of luck
+		p, err := Listen(t.Context(), server.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn, err := net.Dial("tcp", p.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		served, err := server.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer served.Close()
+		met := p.Begin(Fault{Ask: Hold})
+		say(t, conn, "held")
+		<-met
+		p.Close()
+		if text, _ := io.ReadAll(served); len(text) > 0 {
+			t.Fatalf("%q came through when the proxy was closed", text)
+		}
+	}
+}
+
 func TestWhatIsDroppedNeverArrivesAndItsConnectionEndsWithTheFault(t *testing.T) {
 	t.Parallel()
 	p, dial := echo(t)
