@@ -23,6 +23,7 @@ import (
 
 type command struct {
 	Only  []string `arg:"" optional:"" help:"The defects to try, by name; all of them if none is named."`
+	Write string   `help:"Try nothing; write the overlay of the one that is named into this folder, and its list's name." placeholder:"FOLDER" type:"existingdir"`
 	Fresh bool     `help:"Try also what has been tried before and is as it was."`
 }
 

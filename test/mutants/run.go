@@ -39,6 +39,16 @@ func run(ctx context.Context, root string, c command) error {
 	if err != nil {
 		return err
 	}
+	if c.Write != "" {
+		if len(c.Only) != 1 {
+			return errors.New("--write is for one defect")
+		}
+		list, err := chosen[0].overlay(root, c.Write)
+		if err == nil {
+			fmt.Println(list)
+		}
+		return err
+	}
 	results, err := openResults(filepath.Join(root, kept))
 	if err != nil {
 		return err

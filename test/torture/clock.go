@@ -55,7 +55,7 @@ func clockLine(seconds int) string {
 // offsetVariable says. Go reads the clock without asking the kernel, so a process' wall
 // clock cannot be set off from outside; its monotonic one stays right, as it does where
 // somebody sets the date. It gives the file for -overlay.
-func offClocks(into string) (string, error) {
+func offClocks(into, defect string) (string, error) {
 	out, err := exec.Command("go", "env", "GOROOT").Output() //nolint:noctx // it answers at once
 	if err != nil {
 		return "", fmt.Errorf("ask for GOROOT: %w", err)
@@ -90,6 +90,11 @@ func readOffset() (seconds int64) {
 }
 `
 	replace := map[string]string{}
+	if defect != "" {
+		if replace, err = replaced(defect); err != nil {
+			return "", err
+		}
+	}
 	for name, content := range map[string]string{"time.go": changed, "offset.go": offset} {
 		path := filepath.Join(into, "clock-"+name)
 		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
@@ -103,4 +108,17 @@ func readOffset() (seconds int64) {
 	}
 	path := filepath.Join(into, "clock.json")
 	return path, os.WriteFile(path, content, 0o600)
+}
+
+// replaced reads what an overlay puts in the place of what.
+func replaced(overlay string) (map[string]string, error) {
+	text, err := os.ReadFile(overlay) //nolint:gosec // the one that was asked for
+	if err != nil {
+		return nil, err
+	}
+	var list struct{ Replace map[string]string }
+	if err := json.Unmarshal(text, &list); err != nil {
+		return nil, fmt.Errorf("%s: %w", overlay, err)
+	}
+	return list.Replace, nil
 }

@@ -18,9 +18,16 @@ func TestAClockThatIsSetOffShowsAnotherTimeAndTheSameDurations(t *testing.T) {
 		t.Skip("compiles a part of the standard library")
 	}
 	dir := t.TempDir()
-	overlay, err := offClocks(dir)
+	defect := filepath.Join(dir, "defect.json")
+	if err := os.WriteFile(defect, []byte(`{"Replace": {"/tree/a.go": "/defects/a.go"}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	overlay, err := offClocks(dir, defect)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if list, err := replaced(overlay); err != nil || list["/tree/a.go"] != "/defects/a.go" || len(list) != 3 {
+		t.Errorf("with a defect besides: %v, %v", list, err)
 	}
 	program := filepath.Join(dir, "show.go")
 	const source = `package main

@@ -40,7 +40,7 @@ func (c judgeCommand) Run(o *order) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(programs)) }()
-	if err := build(ctx, root, programs); err != nil {
+	if err := build(ctx, root, programs, ""); err != nil {
 		return err
 	}
 	w := &world{dir: c.Round, programs: programs, lossy: c.Lossy}

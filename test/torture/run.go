@@ -27,6 +27,7 @@ type runCommand struct {
 	Postgres   []string      `placeholder:"KIND,…"   help:"Of the faults of PostgreSQL only these, so that they come often."`
 	Process    []string      `placeholder:"KIND,…"   help:"The same of the faults of processes."`
 	Lossy      bool          `help:"Promote lagging standbys as well: what they lack is lost, and counted apart."`
+	Defect     string        `placeholder:"OVERLAY"  help:"A deliberate defect of the service, as test/mutants --write writes it: does the run find it? No summary is kept." type:"existingfile"`
 	Keep       bool          `help:"Keep the evidence of rounds that are clean, too."`
 }
 
@@ -61,7 +62,7 @@ func (c runCommand) Run(o *order) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(programs)) }()
-	if err := build(ctx, root, programs); err != nil {
+	if err := build(ctx, root, programs, c.Defect); err != nil {
 		return err
 	}
 	sum := newSummary(ctx, root, c, began)
@@ -99,7 +100,7 @@ func (c runCommand) Run(o *order) (err error) {
 // keep writes the summary of the rounds so far, after each of them: a run that is killed
 // has lost the round that it was at.
 func (c runCommand) keep(sum *summary, count *counters, began time.Time, folder string) error {
-	if sum.Rounds == 0 && sum.Failed == "" {
+	if sum.Rounds == 0 && sum.Failed == "" || c.Defect != "" {
 		return nil
 	}
 	sum.Seconds, sum.Hits, sum.Void = time.Since(began).Seconds(), count.snapshot(), c.void(count)

@@ -84,9 +84,9 @@ func (w *world) logs() string { return filepath.Join(w.dir, "replica-*.log") }
 func (w *world) program(name string) string { return filepath.Join(w.programs, name) }
 
 // build builds the programs: the service with the points at which it may die, and with a
-// clock that can be set off.
-func build(ctx context.Context, root, into string) error {
-	clocks, err := offClocks(into)
+// clock that can be set off. defect is an overlay for it besides, "" for none.
+func build(ctx context.Context, root, into, defect string) error {
+	clocks, err := offClocks(into, defect)
 	if err != nil {
 		return err
 	}
