@@ -98,6 +98,9 @@ func tellCounts(b *strings.Builder, r *checker.Report) {
 	if r.LostKeys > 0 {
 		row("lost keys", count(r.LostKeys), "what the wallet keeps of them: "+each(r.LostMoney))
 	}
+	if r.GivenTwice > 0 {
+		row("given back twice", count(r.GivenTwice), "of lost keys, more than was taken: "+each(r.GivenTwiceMoney))
+	}
 	_ = w.Flush() // into a strings.Builder, which cannot fail
 	b.WriteByte('\n')
 }

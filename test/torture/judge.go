@@ -109,6 +109,8 @@ func (c judgeCommand) amend(ctx context.Context, root string, before, then round
 	if err != nil {
 		return err
 	}
+	s.LostKeys += then.Counts.LostKeys - before.Counts.LostKeys
+	s.GivenTwice += then.Counts.GivenTwice - before.Counts.GivenTwice
 	s.judgeAgain(judgedAgain{Seed: before.Seed, Commit: commit(ctx, root), Before: maps.Clone(before.Broken), Then: maps.Clone(then.Broken)})
 	return s.writeTo(c.Into)
 }

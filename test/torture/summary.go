@@ -25,9 +25,9 @@ type roundResult struct {
 	Broken     map[string]int64 `json:"broken"`
 	Violations int64            `json:"violations"`
 	Counts     struct {
-		Payments, FollowUps, Calls, Parked, UndoneDeclines, LostKeys int64
-		States, Ends                                                 map[string]int64
-		Statuses                                                     map[string]int64
+		Payments, FollowUps, Calls, Parked, UndoneDeclines, LostKeys, GivenTwice int64
+
+		States, Ends, Statuses map[string]int64
 	} `json:"counts"`
 
 	dir     string
@@ -54,6 +54,7 @@ type summary struct {
 	Process    []string         `json:"process,omitempty"`  // the same of those of processes
 	Lossy      bool             `json:"lossy"`
 	LostKeys   int64            `json:"lostKeys"`
+	GivenTwice int64            `json:"givenTwice"` // of the lost keys: more was given back than was taken
 	Violations int64            `json:"violations"`
 	Broken     map[string]int64 `json:"broken"`
 	Checked    map[string]int64 `json:"checked"`
@@ -105,6 +106,7 @@ func (s *summary) add(r roundResult) {
 	s.Calls += r.Counts.Calls
 	s.Parked += r.Counts.Parked
 	s.LostKeys += r.Counts.LostKeys
+	s.GivenTwice += r.Counts.GivenTwice
 	s.Violations += r.Violations
 	addAll(s.Broken, r.Broken)
 	addAll(s.Checked, r.Checked)
@@ -209,7 +211,7 @@ func markdown(all []summary) string {
 	row := func(began, commit, seed, tills string, s summary) {
 		lost := "none promoted"
 		if s.Lossy {
-			lost = thousands(s.LostKeys)
+			lost = fmt.Sprintf("%s (%d given back twice)", thousands(s.LostKeys), s.GivenTwice)
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %d | %s | %s | %s | %s | %v | %d |\n", began, commit, seed, tills, s.Rounds,
 			thousands(s.Decisions), thousands(s.FollowUps), thousands(s.Calls), lost, time.Duration(s.Seconds*float64(time.Second)).Round(time.Second), s.Violations)
@@ -224,6 +226,7 @@ func markdown(all []summary) string {
 		total.Violations += s.Violations
 		total.Lossy = total.Lossy || s.Lossy
 		total.LostKeys += s.LostKeys
+		total.GivenTwice += s.GivenTwice
 		addAll(hits, s.Hits)
 		addAll(broken, s.Broken)
 	}

@@ -63,10 +63,50 @@ func (w *world) judge(ctx context.Context, counted map[string]Totals) error {
 	w.judgeTotals(counted)
 	w.judgeSum()
 	if w.lossy {
+		w.judgeExcess()
 		w.countLost()
 		w.leaveOutLost()
 	}
 	return nil
+}
+
+// judgeExcess judges the payments of which more was given back than was taken, after a
+// failover that may have lost rows. Where the row of something that gave back is gone,
+// nobody could know of it any more: that is counted apart, for somebody to settle with the
+// customer. It must have been several that gave back, each once: one that the wallet has
+// applied twice, or several that have their rows, is what must never be.
+func (w *world) judgeExcess() {
+	lost, twice := map[*subject]bool{}, map[*subject]bool{}
+	for _, x := range w.byWire {
+		s := w.payee(x)
+		if s == nil || !s.money.excess {
+			continue
+		}
+		applied := len(x.effects())
+		lost[s] = lost[s] || applied > 0 && x.job == nil
+		twice[s] = twice[s] || applied > 1
+	}
+	for _, s := range w.subjects {
+		switch {
+		case !s.money.excess:
+		case lost[s] && !twice[s]:
+			s.lost = true
+			w.report.GivenTwice++
+			w.report.GivenTwiceMoney[w.currencyOf(s)] += s.money.gave - s.money.took
+		default:
+			w.violate(givenBack, s, "%d were given back of the %d that were taken", s.money.gave, s.money.took)
+		}
+	}
+}
+
+// currencyOf is the currency of what the wallet has done for s.
+func (w *world) currencyOf(s *subject) string {
+	for _, x := range s.wires {
+		for _, e := range x.effects() {
+			return e.currency
+		}
+	}
+	return ""
 }
 
 // countLost counts the keys of which a failover has lost something. With a follow-up

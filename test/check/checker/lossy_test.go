@@ -12,10 +12,23 @@ func TestAfterALossyFailoverLostKeysAreCountedApart(t *testing.T) {
 	t.Parallel()
 	lossy := runOptions()
 	lossy.Lossy = true
+	// wholly lets the reversal of a debit of 100, of which 30 were refunded, give back all.
+	wholly := func(r corrupted) {
+		reference := r.reversal("key-part-refunded").OutboundKey
+		r.change(r.line(arrived, reference, 0), func(l *BookLine) { l.Amount = 100 })
+		r.change(r.line(applied, reference, 0), func(l *BookLine) {
+			l.Effect = new(*l.Effect)
+			l.Effect.Amount, l.Effect.BalanceChange = 100, 100
+		})
+		eur := r.totals["EUR"]
+		eur.Balances, eur.NetDebits = eur.Balances+30, eur.NetDebits-30
+		r.totals["EUR"] = eur
+	}
 	for name, c := range map[string]struct {
 		spoil func(corrupted)
 		lost  int64
 		money int64 // what the wallet keeps of them
+		twice int64 // and what it gave back beyond what it took
 		finds Clause
 	}{
 		"nothing was lost": {spoil: func(corrupted) {}},
@@ -44,6 +57,31 @@ func TestAfterALossyFailoverLostKeysAreCountedApart(t *testing.T) {
 			r.copyLine(i, func(*BookLine) {})
 			r.dropOperation(*r.operation("key-refund"))
 		}, lost: 2, money: -300, finds: givenBack},
+		"a refund, and its debit was given back as a whole": {spoil: func(r corrupted) {
+			wholly(r)
+			r.dropOperation(*r.operation("key-part-refunded"))
+		}, lost: 2, money: -30, twice: 30},
+		"no refund, and its debit was given back as a whole": {spoil: wholly, finds: givenBack},
+		"a claim, which was made and sent again": {spoil: func(r corrupted) {
+			r.copyLine(r.line(arrived, r.payment("key-approved").Reference, 0), func(*BookLine) {})
+		}, lost: 1, money: 1250},
+		"no claim, and both sends are there": {spoil: func(r corrupted) {
+			p := r.payment("key-approved")
+			r.copyLine(r.line(arrived, p.Reference, 0), func(*BookLine) {})
+			again := *r.call(p.ID, "debit")
+			again.N = 2
+			r.calls = append(r.calls, again)
+		}, finds: oneMutation},
+		"a claim, and it was looked for again": {spoil: func(r corrupted) {
+			r.copyLine(r.lookup(r.payment("key-lost").Reference), func(*BookLine) {})
+			r.calls = slices.DeleteFunc(r.calls, func(c CallRow) bool { return c.Subject == r.payment("key-lost").ID && c.Call == "lookup" })
+		}, lost: 1, money: 1250},
+		"a claim, and its key was cancelled as one that nobody had seen": {spoil: func(r corrupted) {
+			p := r.payment("key-shown")
+			r.copyLine(r.line(arrived, r.payment("key-approved").Reference, 0), func(l *BookLine) {
+				l.Reference, l.Key = p.Reference.String(), p.Reference.String()
+			})
+		}, lost: 1},
 		"a decline with its reversal, which was made twice": {spoil: func(r corrupted) {
 			r.copyLine(r.line(applied, r.reversal("key-gateway").OutboundKey, 0), func(*BookLine) {})
 			r.dropOperation(*r.reversal("key-gateway"))
@@ -68,6 +106,9 @@ func TestAfterALossyFailoverLostKeysAreCountedApart(t *testing.T) {
 			}
 			if report.LostKeys != c.lost || report.LostMoney["EUR"] != c.money {
 				t.Errorf("%d keys were lost with %d EUR, want %d with %d", report.LostKeys, report.LostMoney["EUR"], c.lost, c.money)
+			}
+			if got := report.GivenTwiceMoney["EUR"]; got != c.twice || (report.GivenTwice > 0) != (c.twice > 0) {
+				t.Errorf("%d EUR of %d keys were given back twice, want %d", got, report.GivenTwice, c.twice)
 			}
 		})
 	}

@@ -122,7 +122,12 @@ func (w *world) judgeDeciding(s *subject, p *payment) {
 	}
 	w.checked(oneMutation)
 	for _, x := range s.wires {
-		if n := len(x.arrivals()); n > 1 || mutations > 1 {
+		n := len(x.arrivals())
+		if w.lossy && mutations <= 1 && n > mutations {
+			s.lost = s.lost || n > 1 // claimed again, and sent again, when the first claim was gone
+			continue
+		}
+		if n > 1 || mutations > 1 {
 			w.violate(oneMutation, s, "%s was on the wire %d times, %d are recorded", x.reference, n, mutations)
 			break
 		}
@@ -138,6 +143,8 @@ func (w *world) judgeDeciding(s *subject, p *payment) {
 		w.checked(oneLookup)
 	}
 	switch {
+	case w.lossy && lookups <= 1 && early > lookups && (early > 1 || call != nil):
+		s.lost = true // decided again, as above
 	case early > 1 || lookups > 1:
 		w.violate(oneLookup, s, "%d lookups were on the wire while it was decided, %d are recorded", early, lookups)
 	case lookup != nil && (call == nil || call.outcome != "ambiguous"):

@@ -105,6 +105,11 @@ type Report struct {
 	LostKeys  int64            // see Options.Lossy
 	LostMoney map[string]int64 // by currency: what the wallet keeps of them
 
+	// Of the payments of which something that gave back was lost: those of which more was
+	// given back than was taken, and how much more, by currency.
+	GivenTwice      int64
+	GivenTwiceMoney map[string]int64
+
 	InFlight, Undoing time.Duration // the longest
 	Answering         Times
 
@@ -117,7 +122,7 @@ type Times struct{ Median, P99, Longest time.Duration }
 func newReport() *Report {
 	return &Report{
 		Checked: map[Clause]int64{}, Broken: map[Clause]int64{}, States: map[string]int64{}, Ends: map[string]int64{},
-		Statuses: map[int]int64{}, Faults: map[string]int64{}, ParkedMoney: map[string]int64{}, LostMoney: map[string]int64{},
+		Statuses: map[int]int64{}, Faults: map[string]int64{}, ParkedMoney: map[string]int64{}, LostMoney: map[string]int64{}, GivenTwiceMoney: map[string]int64{},
 	}
 }
 

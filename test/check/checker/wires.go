@@ -65,7 +65,8 @@ func (w *world) agreesWith(x *wire, l seen) (want string, ok bool) {
 	if x.job == nil {
 		s, p := x.owner, x.owner.payment
 		if p.tombstone() {
-			return "nothing", false // never sent, unless a failover has lost the claim
+			s.lost = s.lost || w.lossy
+			return "nothing", w.lossy // never sent, unless a failover has lost the claim
 		}
 		return "a " + s.kind.String() + " of " + amountOf(p.amount, p.currency) + " on " + p.account,
 			l.kind == s.kind && l.amount == p.amount && l.currency == p.currency && l.account == p.account
