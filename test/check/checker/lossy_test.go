@@ -2,7 +2,10 @@ package checker
 
 import (
 	"slices"
+	"strings"
 	"testing"
+
+	"github.com/safeledger/safeledger/test/check/history"
 )
 
 // After an asynchronous replica was promoted, some keys are gone, and their tills were
@@ -76,6 +79,30 @@ func TestAfterALossyFailoverLostKeysAreCountedApart(t *testing.T) {
 			r.copyLine(r.lookup(r.payment("key-lost").Reference), func(*BookLine) {})
 			r.calls = slices.DeleteFunc(r.calls, func(c CallRow) bool { return c.Subject == r.payment("key-lost").ID && c.Call == "lookup" })
 		}, lost: 1, money: 1250},
+		"a claim, which was made again and not sent again": {spoil: func(r corrupted) {
+			p := r.payment("key-approved")
+			p.State, p.Code, p.WalletID = "DECLINED", "WALLET_UNAVAILABLE", ""
+			c := r.call(p.ID, "debit")
+			c.Outcome, c.Reason, c.Status = "unavailable", "breaker_open", 0
+		}, lost: 1, money: 1250},
+		"a claim, and all that is left of it is that another request was refused": {spoil: func(r corrupted) {
+			reference := r.payment("key-approved").Reference
+			r.dropPayment("key-approved")
+			for _, event := range []string{arrived, applied, answered} {
+				r.dropLine(event, reference)
+			}
+			refused := r.answer("key-approved", 2).Call
+			calls := map[int64]bool{}
+			for _, l := range r.tills {
+				if l.Event == history.Sent && (unquote(l.Key) == "key-approved" || strings.Contains(l.Path+"/", "/key-approved/")) {
+					calls[l.Call] = l.Call != refused
+				}
+			}
+			r.tills = slices.DeleteFunc(r.tills, func(l history.Line) bool { return calls[l.Call] })
+			eur := r.totals["EUR"]
+			eur.Balances, eur.NetDebits = eur.Balances+1250, eur.NetDebits-1250
+			r.totals["EUR"] = eur
+		}, lost: 1},
 		"a claim, and its key was cancelled as one that nobody had seen": {spoil: func(r corrupted) {
 			p := r.payment("key-shown")
 			r.copyLine(r.line(arrived, r.payment("key-approved").Reference, 0), func(l *BookLine) {

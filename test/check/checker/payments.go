@@ -212,6 +212,8 @@ func (w *world) judgeEvidence(s *subject, p *payment, call, lookup *walletCall) 
 		onWire += len(x.arrivals())
 	}
 	switch {
+	case w.lossy && onWire > 0 && call != nil && !call.sentAnything():
+		s.lost = true // sent by a claim that is gone
 	case call != nil && !call.sentAnything():
 		w.checked(neverSeen)
 		if onWire > 0 {

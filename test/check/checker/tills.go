@@ -436,6 +436,9 @@ func (r *tillReader) compareMismatch(s *subject, c call, d *differences) {
 		stored = s.payment.mark
 	case s.job != nil:
 		stored = s.job.mark
+	case r.lossy:
+		s.lost = true // what it was a mismatch of is gone
+		return
 	default:
 		*d = append(*d, "nothing is stored that it could be a mismatch of")
 		return
