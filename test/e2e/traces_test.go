@@ -300,15 +300,24 @@ func TestWhatIsNotSampledStaysOut(t *testing.T) {
 	t.Parallel()
 	w, s := newWorld(t), newSink(t)
 	w.wallet.SetBalance("ANNA", "EUR", 0)
-	r := w.traced(s, append(hurried, "OTEL_BSP_SCHEDULE_DELAY=600000")...)
-	out := r.send("/credits", "key-of-out", anna, "00-"+tillsTrace+"-"+tillsSpan+"-00")
-	r.awaitEnd(out.member("id"))
-	in := r.send("/debits", "key-of-in", anna, "00-aaaabbbbccccddddaaaabbbbccccdddd-"+tillsSpan+"-01")
-	if in.status != http.StatusCreated {
-		t.Fatalf("%d %s", in.status, in.body)
+	// A machine that is out of breath may take longer than the end of a process allows the
+	// last traces; then it says so.
+	const attempts = 4
+	var r *replica
+	for attempt := range attempts {
+		r = w.traced(s, append(slices.Clone(hurried), "OTEL_BSP_SCHEDULE_DELAY=600000")...)
+		out := r.send("/credits", fmt.Sprint("key-of-out-", attempt), anna, "00-"+tillsTrace+"-"+tillsSpan+"-00")
+		r.awaitEnd(out.member("id"))
+		in := r.send("/debits", fmt.Sprint("key-of-in-", attempt), anna, "00-aaaabbbbccccddddaaaabbbbccccdddd-"+tillsSpan+"-01")
+		if in.status != http.StatusCreated {
+			t.Fatalf("%d %s", in.status, in.body)
+		}
+		r.signal(syscall.SIGTERM)
+		r.awaitExit()
+		if !strings.Contains(r.log.String(), "the last traces are lost") {
+			break
+		}
 	}
-	r.signal(syscall.SIGTERM)
-	r.awaitExit()
 	s.await(named("POST /debits", "aaaabbbbccccddddaaaabbbbccccdddd"))
 	for _, span := range s.all() {
 		if traceOf(span) == tillsTrace || strings.HasPrefix(span.GetName(), "attempt") {
