@@ -109,7 +109,8 @@ func exchange(ctx context.Context, kept lines, to string, c call) (a history.Ans
 	if err := l.conn.SetDeadline(end); err != nil {
 		return a, false, err
 	}
-	stop := context.AfterFunc(ctx, func() { _ = l.conn.SetDeadline(time.Unix(1, 0)) })
+	conn := l.conn // l may be nil by then
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	hungUp := func(err error) error {
 		if c.hangUp > 0 && errors.Is(err, os.ErrDeadlineExceeded) {
