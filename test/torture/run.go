@@ -100,10 +100,13 @@ func (c runCommand) Run(o *order) (err error) {
 // keep writes the summary of the rounds so far, after each of them: a run that is killed
 // has lost the round that it was at.
 func (c runCommand) keep(sum *summary, count *counters, began time.Time, folder string) error {
-	if sum.Rounds == 0 && sum.Failed == "" || c.Defect != "" {
+	if sum.Rounds == 0 && sum.Failed == "" {
 		return nil
 	}
 	sum.Seconds, sum.Hits, sum.Void = time.Since(began).Seconds(), count.snapshot(), c.void(count)
+	if c.Defect != "" {
+		return nil
+	}
 	return sum.write(folder)
 }
 
