@@ -232,21 +232,20 @@ func markdown(all []summary) string {
 	}
 	row("all", "", "", "", total)
 	for _, s := range all {
-		began := s.Began.Format("2006-01-02 15:04 MST")
 		if len(s.Postgres) > 0 {
-			fmt.Fprintf(&b, "\nOf PostgreSQL's faults the run of %s had only %s.\n", began, strings.Join(s.Postgres, ", "))
+			fmt.Fprintf(&b, "\nOf PostgreSQL's faults the run of seed %d had only %s.\n", s.Seed, strings.Join(s.Postgres, ", "))
 		}
 		if len(s.Process) > 0 {
-			fmt.Fprintf(&b, "\nOf the faults of processes it had only %s.\n", strings.Join(s.Process, ", "))
+			fmt.Fprintf(&b, "\nOf the faults of processes the run of seed %d had only %s.\n", s.Seed, strings.Join(s.Process, ", "))
 		}
 		for _, a := range s.Again {
-			fmt.Fprintf(&b, "\nOf the run of %s the round of seed %d was judged again, by the checker of `%s`: %s before, %s then.\n", began, a.Seed, a.Commit, told(a.Before), told(a.Then))
+			fmt.Fprintf(&b, "\nOf the run of seed %d the round of seed %d was judged again, by the checker of `%s`: %s before, %s then.\n", s.Seed, a.Seed, a.Commit, told(a.Before), told(a.Then))
 		}
 		if len(s.Void) > 0 {
-			fmt.Fprintf(&b, "\nIn the run of %s struck too rarely: %s.\n", began, strings.Join(s.Void, ", "))
+			fmt.Fprintf(&b, "\nIn the run of seed %d struck too rarely: %s.\n", s.Seed, strings.Join(s.Void, ", "))
 		}
 		if s.Failed != "" {
-			fmt.Fprintf(&b, "\nThe run of %s failed: %s.\n", began, s.Failed)
+			fmt.Fprintf(&b, "\nThe run of seed %d failed: %s.\n", s.Seed, s.Failed)
 		}
 	}
 	b.WriteString("\n" + struck(hits))
