@@ -383,27 +383,22 @@ func classesShareALease(ctx context.Context, t *testing.T, open Open) {
 
 // A replica whose workers become free one at a time asks for one thing at a time. If
 // that was always the most urgent class, the others would wait for as long as there
-// is anything in it. How they share is drawn, and classesShareALease holds a larger lease to
-// it; here each class must come at all. The rarest is one draw in nine, so that it stays
-// away from three hundred once in a million years of this test.
+// is anything in it. How they share is drawn, 4 to 2 to 1 by urgency, so that neighbours may
+// change places in a few draws; but the rarest class stays away from so many, or comes as
+// often as the most urgent one, less than once in ten million runs.
 func noClassStarves(ctx context.Context, t *testing.T, open Open) {
 	l := open(t, never)
 	flood(ctx, t, l, 4)
-	var all [3]int
-	const most = 300
-	for range most {
-		work := leased(ctx, t, l, everything(1))
-		for class, n := range byClass(work) {
-			all[class] += n
-		}
-		if all[0] > 0 && all[1] > 0 && all[2] > 0 {
-			return
-		}
-		for _, w := range work {
-			must(t, l.HandBack(ctx, w))
-		}
+	const draws = 150
+	var work []payment.Work
+	for range draws {
+		w := leased(ctx, t, l, everything(1))[0]
+		work = append(work, w)
+		must(t, l.HandBack(ctx, w))
 	}
-	t.Errorf("of %d one by one: %v reversals, captures and releases, credits, want some of each", most, all)
+	if n := byClass(work); n[0] <= n[2] || n[1] == 0 || n[2] == 0 {
+		t.Errorf("of %d one by one: %v reversals, captures and releases, credits, want fewer of the last than of the first, and some of each", draws, n)
+	}
 }
 
 // A worker that died may have sent. Whoever takes over begins by asking (field
