@@ -31,13 +31,10 @@ func TestLateCommitIsStillRecovered(t *testing.T) {
 	lateCommitIsStillRecovered(t, db, l)
 }
 
-// A commit that waits for a synchronous standby is such a late one: its transaction
-// is over for its client, durable, and invisible, for as long as the standby is away
-// (trap L16).
-func TestCommitThatWaitsForAStandbyIsStillRecovered(t *testing.T) {
-	t.Parallel()
-	// A server of its own: the setting is the whole server's.
-	server, err := devstack.StartPostgres(t.Context(), devstack.Options{TempPrefix: "safeledger-ledger-test-"})
+// ownServer is a migrated server for a test whose settings are the whole server's.
+func ownServer(t *testing.T, settings map[string]string) *devstack.Postgres {
+	t.Helper()
+	server, err := devstack.StartPostgres(t.Context(), devstack.Options{TempPrefix: "safeledger-ledger-test-", Settings: settings})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,6 +46,15 @@ func TestCommitThatWaitsForAStandbyIsStillRecovered(t *testing.T) {
 	if err := ledger.Migrate(t.Context(), server.URL(), slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
+	return server
+}
+
+// A commit that waits for a synchronous standby is such a late one: its transaction
+// is over for its client, durable, and invisible, for as long as the standby is away
+// (trap L16).
+func TestCommitThatWaitsForAStandbyIsStillRecovered(t *testing.T) {
+	t.Parallel()
+	server := ownServer(t, nil)
 	const withoutStandby = "&synchronous_commit=local"
 	l, _ := open(t, server.URL()+withoutStandby, ledger.Options{}, soon)
 	connect := func(url string) *pgx.Conn {

@@ -12,7 +12,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/safeledger/safeledger/internal/devstack"
 	"github.com/safeledger/safeledger/internal/ledger"
 	"github.com/safeledger/safeledger/internal/ledger/ledgertest"
 	"github.com/safeledger/safeledger/internal/payment"
@@ -346,18 +345,7 @@ func TestAMigrationDoesNotWaitLongForALock(t *testing.T) {
 // A server that answers before it has written loses what it has promised with the power.
 func TestAServerWithoutFsyncIsRefused(t *testing.T) {
 	t.Parallel()
-	server, err := devstack.StartPostgres(t.Context(), devstack.Options{TempPrefix: "safeledger-ledger-test-", Settings: map[string]string{"fsync": "off"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := server.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := ledger.Migrate(t.Context(), server.URL(), slog.New(slog.DiscardHandler)); err != nil {
-		t.Fatal(err)
-	}
+	server := ownServer(t, map[string]string{"fsync": "off"})
 	l, _ := open(t, server.URL(), ledger.Options{}, never)
 	if err := l.CheckSchema(t.Context()); !errors.Is(err, ledger.ErrNotDurable) || !strings.Contains(err.Error(), "fsync is off") {
 		t.Errorf("%v, want %v, for fsync", err, ledger.ErrNotDurable)

@@ -49,17 +49,7 @@ func run(m *testing.M) int {
 // have none, and what is told for a cluster is tried where its manifests are.
 func pages(t *testing.T) map[string]string {
 	t.Helper()
-	names, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, below := range []string{"*.md", "*/README.md", "*/*/README.md"} {
-		more, err := filepath.Glob(filepath.Join(root, below))
-		if err != nil {
-			t.Fatal(err)
-		}
-		names = append(names, more...)
-	}
+	names := files(t, "docs/*.md", "*.md", "*/README.md", "*/*/README.md")
 	all := map[string]string{}
 	for _, name := range names {
 		content, err := os.ReadFile(name)
@@ -209,16 +199,7 @@ func holds(t *testing.T, u unit, text, output string) {
 // declared complains about a test that does not exist.
 func declared(t *testing.T, name string) {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(root, "*", "*_test.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	deeper, err := filepath.Glob(filepath.Join(root, "*", "*", "*_test.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	files = append(files, deeper...)
-	for _, file := range files {
+	for _, file := range files(t, "*/*_test.go", "*/*/*_test.go") {
 		content, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
@@ -228,6 +209,19 @@ func declared(t *testing.T, name string) {
 		}
 	}
 	t.Errorf("there is no test %s", name)
+}
+
+// files are those of the tree that match one of the patterns.
+func files(t *testing.T, patterns ...string) (all []string) {
+	t.Helper()
+	for _, pattern := range patterns {
+		found, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, found...)
+	}
+	return all
 }
 
 // reachable is a folder that the user who runs PostgreSQL can get to.

@@ -168,7 +168,7 @@ func (w *world) judge(ctx context.Context, slack time.Duration, result *roundRes
 	if err := w.leaks(); err != nil {
 		return err
 	}
-	summary := filepath.Join(w.dir, "check.json")
+	summary := filepath.Join(w.dir, checked)
 	verdict := filepath.Join(w.dir, "verdict.txt")
 	out, err := os.Create(verdict)
 	if err != nil {
@@ -194,15 +194,8 @@ func (w *world) judge(ctx context.Context, slack time.Duration, result *roundRes
 		return fmt.Errorf("the checker: %w: %s", err, bytes.TrimSpace(said.Bytes()))
 	}
 	failed := err != nil
-	text, err := os.ReadFile(summary)
-	if err != nil {
+	if err := result.read(summary); err != nil {
 		return err
-	}
-	if err := json.Unmarshal(text, result); err != nil {
-		return err
-	}
-	for _, n := range result.Broken {
-		result.Violations += n
 	}
 	if failed && result.Violations == 0 {
 		result.Violations = 1 // an invariant that was checked in no case

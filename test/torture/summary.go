@@ -34,6 +34,24 @@ type roundResult struct {
 	verdict string
 }
 
+// checked is the file in which the checker leaves what it has found in a round.
+const checked = "check.json"
+
+// read reads that file.
+func (r *roundResult) read(file string) error {
+	text, err := os.ReadFile(file) //nolint:gosec // of a round that was asked for
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(text, r); err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	for _, n := range r.Broken {
+		r.Violations += n
+	}
+	return nil
+}
+
 // summary is what is kept of a run.
 type summary struct {
 	Began      time.Time        `json:"began"`
