@@ -90,7 +90,7 @@ func (l *Ledger) Accept(ctx context.Context, req payment.FollowUpRequest) (payme
 		"amount_minor":   pgtype.Int8{Int64: req.Amount.AmountMinor, Valid: req.Amount.AmountMinor != 0},
 		"currency":       orNull(req.Amount.Currency),
 		"till_reference": orNull(req.TillReference),
-		"metadata":       metadata,
+		"metadata":       orNull(metadata),
 		"horizon":        l.config.Horizon,
 		"traceparent":    orNull(tracing.Traceparent(ctx)),
 	}

@@ -61,6 +61,7 @@ type group struct {
 
 	mu      sync.Mutex
 	waiting []*part
+	met     met  // of the transaction that is being taken; kept, so that it is made once
 	out     bool // a transaction is on its way
 	stuck   int  // those on their way that do not count any more
 }
@@ -82,7 +83,9 @@ func (g *group) do(ctx context.Context, w writes) error {
 	p := &part{writes: w, ended: make(chan error, 1)}
 	p.deadline, _ = ctx.Deadline()
 	g.waiting = append(g.waiting, p)
-	g.sendOff(context.WithoutCancel(ctx)) // if what was on its way counts no more
+	if !g.out { // what was on its way counts no more
+		g.sendOff(context.WithoutCancel(ctx))
+	}
 	g.mu.Unlock()
 
 	select {
@@ -184,11 +187,11 @@ func (g *group) writeWithin(ctx context.Context, deadline time.Time, together wr
 // meet a row twice. g.mu is held.
 func (g *group) take() (parts []*part, together writes) {
 	later := g.waiting[:0]
-	var met met
+	defer g.met.forget()
 	for _, p := range g.waiting {
 		switch {
 		case p.left:
-		case len(parts) == groupMost || met.before(p.writes):
+		case len(parts) == groupMost || g.met.before(p.writes):
 			later = append(later, p)
 		default:
 			parts = append(parts, p)

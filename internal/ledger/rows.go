@@ -141,19 +141,35 @@ func orNull[T ~string](s T) *string {
 	return &text
 }
 
+// column is an argument of a statement that stores many rows: an array with a place for
+// each of n. Its elements are pointers to pgx's own types, because of a slice of Go's
+// types it makes an interface of every element, of most of them through reflection: a
+// third of what encoding cost, and eighteen allocations for each decision.
+func column[T any](n int) pgtype.FlatArray[*T] {
+	places, values := make(pgtype.FlatArray[*T], n), make([]T, n)
+	for i := range values {
+		places[i] = &values[i]
+	}
+	return places
+}
+
+// pgText is s as an element of a column, null for an empty string, as orNull.
+func pgText[T ~string](s T) pgtype.Text { return pgtype.Text{String: string(s), Valid: s != ""} }
+
+func pgInt[T ~int | ~int64](i T) pgtype.Int8 { return pgtype.Int8{Int64: int64(i), Valid: true} }
+
+func pgBool(b bool) pgtype.Bool { return pgtype.Bool{Bool: b, Valid: true} }
+
 // pgUUID is id as an argument. Without a prepared statement pgx goes by the Go type
 // alone, and knows this one.
 func pgUUID[T ~[16]byte](id T) pgtype.UUID { return pgtype.UUID{Bytes: id, Valid: true} }
 
-// metadataJSON is m for the database: null where none was given, which is not {}.
-func metadataJSON(m map[string]string) (*string, error) {
+// metadataJSON is m for the database: "", and so null, where none was given, which is
+// not {}.
+func metadataJSON(m map[string]string) (string, error) {
 	if m == nil {
-		return nil, nil //nolint:nilnil // null is the value
+		return "", nil
 	}
 	b, err := json.Marshal(m)
-	if err != nil {
-		return nil, err
-	}
-	text := string(b)
-	return &text, nil
+	return string(b), err
 }

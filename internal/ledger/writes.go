@@ -39,7 +39,7 @@ type claiming struct {
 	hash        payment.KeyHash
 	fingerprint payment.Fingerprint
 	reference   payment.Reference
-	metadata    *string
+	metadata    string // "" where the till gave none, which is not {}
 
 	mine      bool
 	id        uuid.UUID
@@ -131,6 +131,12 @@ func (m *met) before(w writes) bool {
 	return false
 }
 
+// forget makes m ready for the next transaction.
+func (m *met) forget() {
+	clear(m.keys)
+	clear(m.rows)
+}
+
 func metIn[K comparable](all map[K]struct{}, k K) bool {
 	before := len(all)
 	all[k] = struct{}{}
@@ -177,19 +183,19 @@ func (l *Ledger) write(ctx context.Context, w writes) error {
 func queueClaims(b *pgx.Batch, claims []*claiming) {
 	n := len(claims)
 	var (
-		callers, operations      = make([]string, n), make([]string, n)
+		callers, operations      = column[pgtype.Text](n), column[pgtype.Text](n)
 		hashes, fingerprints     = make([][]byte, n), make([][]byte, n)
-		references               = make([]pgtype.UUID, n)
-		accounts, currencies     = make([]string, n), make([]string, n)
-		amounts                  = make([]int64, n)
-		tillReferences, metadata = make([]*string, n), make([]*string, n)
+		references               = column[pgtype.UUID](n)
+		accounts, currencies     = column[pgtype.Text](n), column[pgtype.Text](n)
+		amounts                  = column[pgtype.Int8](n)
+		tillReferences, metadata = column[pgtype.Text](n), column[pgtype.Text](n)
 		of                       = make(map[[16]byte]*claiming, n)
 	)
 	for i, c := range claims {
-		callers[i], operations[i] = c.request.Caller, string(c.request.Operation)
-		hashes[i], fingerprints[i], references[i] = c.hash[:], c.fingerprint[:], pgUUID(c.reference)
-		accounts[i], amounts[i], currencies[i] = c.request.Account, c.request.Amount.AmountMinor, c.request.Amount.Currency
-		tillReferences[i], metadata[i] = orNull(c.request.TillReference), c.metadata
+		*callers[i], *operations[i] = pgText(c.request.Caller), pgText(c.request.Operation)
+		hashes[i], fingerprints[i], *references[i] = c.hash[:], c.fingerprint[:], pgUUID(c.reference)
+		*accounts[i], *amounts[i], *currencies[i] = pgText(c.request.Account), pgInt(c.request.Amount.AmountMinor), pgText(c.request.Amount.Currency)
+		*tillReferences[i], *metadata[i] = pgText(c.request.TillReference), pgText(c.metadata)
 		of[c.reference] = c
 		c.mine = false // of a transaction that was rolled back, perhaps
 	}
@@ -214,20 +220,24 @@ func queueClaims(b *pgx.Batch, claims []*claiming) {
 // them.
 func queueDecisions(b *pgx.Batch, decisions []*deciding) {
 	n := len(decisions)
+	calls := 0
+	for _, d := range decisions {
+		calls += len(d.decision.Calls)
+	}
 	var (
-		ids              = make([]pgtype.UUID, n)
-		states           = make([]string, n)
-		codes, walletIDs = make([]*string, n), make([]*string, n)
-		reverse          = make([]bool, n)
-		traceparents     = make([]*string, n)
+		ids              = column[pgtype.UUID](n)
+		states           = column[pgtype.Text](n)
+		codes, walletIDs = column[pgtype.Text](n), column[pgtype.Text](n)
+		reverse          = column[pgtype.Bool](n)
+		traceparents     = column[pgtype.Text](n)
 		of               = make(map[[16]byte]*deciding, n)
-		made             calling
+		made             = newCalling(calls)
 		statement        = decide
 	)
 	for i, d := range decisions {
-		ids[i], states[i] = pgUUID(d.id), string(d.decision.State)
-		codes[i], walletIDs[i], reverse[i] = orNull(d.decision.Code), orNull(d.decision.WalletID), d.decision.Reverse
-		traceparents[i] = orNull(d.traceparent)
+		*ids[i], *states[i] = pgUUID(d.id), pgText(d.decision.State)
+		*codes[i], *walletIDs[i], *reverse[i] = pgText(d.decision.Code), pgText(d.decision.WalletID), pgBool(d.decision.Reverse)
+		*traceparents[i] = pgText(d.traceparent)
 		made.add(d.id, decisionFence, d.decision.Calls)
 		of[d.id] = d
 		d.won = false
@@ -253,34 +263,38 @@ func queueDecisions(b *pgx.Batch, decisions []*deciding) {
 
 // queueSettlements ends attempts whose lease is still the newest.
 func queueSettlements(b *pgx.Batch, settlements []*settling) {
-	n := len(settlements)
+	n, calls := len(settlements), 0
+	for _, s := range settlements {
+		calls += len(s.Calls)
+	}
 	var (
-		ids                           = make([]pgtype.UUID, n)
-		fences                        = make([]int64, n)
-		states                        = make([]string, n)
-		codes, walletIDs, parkReasons = make([]*string, n), make([]*string, n), make([]*string, n)
-		pauses                        = make([]*time.Duration, n)
-		turns, targetIDs, lastReasons = make([]*string, n), make([]*string, n), make([]*string, n)
-		resolves, doubts              = make([]bool, n), make([]bool, n)
-		unspent, lookups, lateChecks  = make([]int32, n), make([]int32, n), make([]int32, n)
+		ids                           = column[pgtype.UUID](n)
+		fences                        = column[pgtype.Int8](n)
+		states                        = column[pgtype.Text](n)
+		codes, walletIDs, parkReasons = column[pgtype.Text](n), column[pgtype.Text](n), column[pgtype.Text](n)
+		pauses                        = column[pgtype.Interval](n)
+		turns, targetIDs, lastReasons = column[pgtype.Text](n), column[pgtype.Text](n), column[pgtype.Text](n)
+		resolves, doubts              = column[pgtype.Bool](n), column[pgtype.Bool](n)
+		unspent, lookups, lateChecks  = column[pgtype.Int8](n), column[pgtype.Int8](n), column[pgtype.Int8](n)
 		of                            = make(map[[16]byte]*settling, n)
-		made                          calling
+		made                          = newCalling(calls)
 	)
 	for i, s := range settlements {
-		ids[i], fences[i], states[i] = pgUUID(s.ID), s.Fence, string(s.State)
-		codes[i], walletIDs[i], parkReasons[i] = orNull(s.Code), orNull(s.WalletID), orNull(s.ParkReason)
+		*ids[i], *fences[i], *states[i] = pgUUID(s.ID), pgInt(s.Fence), pgText(s.State)
+		*codes[i], *walletIDs[i], *parkReasons[i] = pgText(s.Code), pgText(s.WalletID), pgText(s.ParkReason)
 		if s.Due {
-			pauses[i] = &s.Pause
+			*pauses[i] = pgtype.Interval{Microseconds: s.Pause.Microseconds(), Valid: true}
 		}
-		turns[i], targetIDs[i] = orNull(s.Turn), orNull(s.TargetID)
+		*turns[i], *targetIDs[i] = pgText(s.Turn), pgText(s.TargetID)
 		if n := len(s.Calls); n > 0 {
-			lastReasons[i] = orNull(s.Calls[n-1].Reason)
+			*lastReasons[i] = pgText(s.Calls[n-1].Reason)
 		}
-		resolves[i], doubts[i] = s.Resolve, s.Doubt
+		*resolves[i], *doubts[i] = pgBool(s.Resolve), pgBool(s.Doubt)
+		*unspent[i] = pgInt(0)
 		if s.Unspent {
-			unspent[i] = 1
+			*unspent[i] = pgInt(1)
 		}
-		lookups[i], lateChecks[i] = int32(s.Lookups), int32(s.LateChecks) //nolint:gosec // counts of tries
+		*lookups[i], *lateChecks[i] = pgInt(s.Lookups), pgInt(s.LateChecks)
 		made.add(s.ID, s.Fence, s.Calls)
 		of[s.ID] = s
 		s.settled = false
@@ -304,22 +318,33 @@ func queueSettlements(b *pgx.Batch, settlements []*settling) {
 // decisionFence is the fence of the calls that a handler makes: there is no lease.
 const decisionFence = 0
 
-// calling is wallet calls as calls (statements.go) reads them: arrays, one element
+// calling is wallet calls as calls (statements.go) reads them: columns, with a place
 // for each call.
 type calling struct {
-	subjects                 []pgtype.UUID
-	fences                   []int64
-	places, statuses         []int32
-	calls, outcomes, reasons []string
-	agos, tooks              []int64
+	n                        int // how many there are so far
+	subjects                 pgtype.FlatArray[*pgtype.UUID]
+	fences, places, statuses pgtype.FlatArray[*pgtype.Int8]
+	calls, outcomes, reasons pgtype.FlatArray[*pgtype.Text]
+	agos, tooks              pgtype.FlatArray[*pgtype.Int8]
+}
+
+// newCalling has room for so many calls, which must all be added.
+func newCalling(calls int) calling {
+	return calling{
+		subjects: column[pgtype.UUID](calls),
+		fences:   column[pgtype.Int8](calls), places: column[pgtype.Int8](calls), statuses: column[pgtype.Int8](calls),
+		calls: column[pgtype.Text](calls), outcomes: column[pgtype.Text](calls), reasons: column[pgtype.Text](calls),
+		agos: column[pgtype.Int8](calls), tooks: column[pgtype.Int8](calls),
+	}
 }
 
 func (c *calling) add(subject uuid.UUID, fence int64, made []payment.WalletCall) {
 	for i, m := range made {
-		c.subjects, c.fences, c.places = append(c.subjects, pgUUID(subject)), append(c.fences, fence), append(c.places, int32(i+1))
-		c.calls, c.outcomes, c.reasons = append(c.calls, m.Call), append(c.outcomes, m.Outcome), append(c.reasons, string(m.Reason))
-		c.statuses = append(c.statuses, int32(m.Status)) //nolint:gosec // an HTTP status
-		c.agos, c.tooks = append(c.agos, m.Ago.Microseconds()), append(c.tooks, m.Took.Microseconds())
+		*c.subjects[c.n], *c.fences[c.n], *c.places[c.n] = pgUUID(subject), pgInt(fence), pgInt(i+1)
+		*c.calls[c.n], *c.outcomes[c.n], *c.reasons[c.n] = pgText(m.Call), pgText(m.Outcome), pgText(m.Reason)
+		*c.statuses[c.n] = pgInt(m.Status)
+		*c.agos[c.n], *c.tooks[c.n] = pgInt(m.Ago.Microseconds()), pgInt(m.Took.Microseconds())
+		c.n++
 	}
 }
 
