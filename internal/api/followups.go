@@ -64,7 +64,7 @@ func (a *api) accept(w http.ResponseWriter, r *http.Request, v visit, p post, re
 	ended := false
 	defer a.countUnended(req.Kind, &ended)
 	// A till that hangs up has still asked.
-	ctx, done := p.deadline.AtLeast(time.Now(), writeReserve).Context(context.WithoutCancel(r.Context()))
+	ctx, done := p.deadline.AtLeast(time.Now(), writeReserve).Context(tracing.Detached(r.Context()))
 	defer done()
 	_, span := tracing.Step(ctx, "accept", trace.SpanKindInternal)
 	acceptance, err := a.FollowUps.Accept(ctx, req)

@@ -30,13 +30,14 @@ func (a *api) decide(op payment.Operation) func(http.ResponseWriter, *http.Reque
 		// A till that hangs up does not cancel what it has begun: the context goes
 		// on without the connection, and every step of the decision bounds itself by
 		// the deadline.
-		result, err := a.Decider.Decide(context.WithoutCancel(r.Context()), req, p.deadline)
+		ctx := tracing.Detached(r.Context())
+		result, err := a.Decider.Decide(ctx, req, p.deadline)
 		ended = true
 
 		ans := a.answerTo(result, err)
 		now := time.Now()
 		a.write(w, ans)
-		a.report(r.Context(), decided{
+		a.report(ctx, decided{
 			operation: op,
 			caller:    v.caller,
 			result:    result,
@@ -83,7 +84,7 @@ func (a *api) cancel(w http.ResponseWriter, r *http.Request, v visit) {
 	ended := false
 	defer a.countUnended(op, &ended)
 	// As with a decision, hanging up does not call it back.
-	ctx, done := p.deadline.AtLeast(time.Now(), writeReserve).Context(context.WithoutCancel(r.Context()))
+	ctx, done := p.deadline.AtLeast(time.Now(), writeReserve).Context(tracing.Detached(r.Context()))
 	defer done()
 	_, span := tracing.Step(ctx, "cancel", trace.SpanKindInternal)
 	c, err := a.FollowUps.CancelByKey(ctx, v.caller, op, key, original)

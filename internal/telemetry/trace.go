@@ -6,10 +6,9 @@ import (
 	"net/http"
 
 	"go.opentelemetry.io/otel/trace"
-)
 
-// traceKey is the context key of a request's trace.
-type traceKey struct{}
+	"github.com/safeledger/safeledger/internal/tracing"
+)
 
 // Traced gives the lines that are logged about a request the trace under which its
 // caller has put it (W3C Trace Context), as trace_id: what a till saw and what a
@@ -19,7 +18,7 @@ func Traced(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if lines := r.Header["Traceparent"]; len(lines) == 1 {
 			if id, ok := traceID(lines[0]); ok {
-				r = r.WithContext(context.WithValue(r.Context(), traceKey{}, id))
+				r = r.WithContext(tracing.WithCallers(r.Context(), id))
 			}
 		}
 		next.ServeHTTP(w, r)
@@ -55,7 +54,7 @@ func traceID(traceparent string) (id string, ok bool) {
 type traceHandler struct{ slog.Handler }
 
 func (h traceHandler) Handle(ctx context.Context, r slog.Record) error {
-	if id, ok := ctx.Value(traceKey{}).(string); ok {
+	if id := tracing.Callers(ctx); id != "" {
 		r.AddAttrs(slog.String("trace_id", id))
 	} else if span := trace.SpanContextFromContext(ctx); span.IsValid() {
 		r.AddAttrs(slog.String("trace_id", span.TraceID().String()))

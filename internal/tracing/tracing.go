@@ -56,6 +56,36 @@ func Continue(ctx context.Context, traceparents, tracestates []string) context.C
 	return propagation.TraceContext{}.Extract(ctx, carrier)
 }
 
+// callersKey is the context key of WithCallers.
+type callersKey struct{}
+
+// WithCallers notes in ctx the id of the trace under which the caller has put the request,
+// for the log: it is noted whether or not anything is recorded.
+func WithCallers(ctx context.Context, id string) context.Context {
+	return context.WithValue(ctx, callersKey{}, id)
+}
+
+// Callers is the id that WithCallers has noted, "" if there is none.
+func Callers(ctx context.Context) string {
+	id, _ := ctx.Value(callersKey{}).(string)
+	return id
+}
+
+// Detached is a context that belongs to the traces of ctx, and has nothing else of it: no
+// end, and nothing of the connection. It is what a request goes on in that its caller
+// cannot call back. (context.WithoutCancel keeps all values, and with them the chain of
+// contexts of the HTTP server and the router, which each look for a span would go up.)
+func Detached(ctx context.Context) context.Context {
+	detached := context.Background()
+	if id := Callers(ctx); id != "" {
+		detached = WithCallers(detached, id)
+	}
+	if span := trace.SpanFromContext(ctx); span.SpanContext().IsValid() {
+		detached = trace.ContextWithSpan(detached, span)
+	}
+	return detached
+}
+
 // Traceparent names the span of ctx as the field of that name does, "" where there is
 // none. It is for what comes after: a wallet, or a later attempt.
 func Traceparent(ctx context.Context) string {

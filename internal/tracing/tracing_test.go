@@ -66,3 +66,38 @@ func TestNothingIsAllocatedWhereNothingIsTraced(t *testing.T) { //nolint:paralle
 		t.Errorf("%v allocations", got)
 	}
 }
+
+// What a till has begun goes on when it hangs up, and still belongs to its traces: the
+// line about it and the wallet's span would otherwise be nobody's.
+func TestWhatIsDetachedBelongsToItsTracesAndDoesNotEnd(t *testing.T) {
+	t.Parallel()
+	type otherKey struct{}
+	const field = "00-" + traceID + "-" + spanID + "-01"
+	for name, c := range map[string]struct {
+		within        func(context.Context) context.Context
+		span, callers string
+	}{
+		"nothing traced": {func(ctx context.Context) context.Context { return ctx }, "", ""},
+		"the caller's":   {func(ctx context.Context) context.Context { return WithCallers(ctx, traceID) }, "", traceID},
+		"a span":         {func(ctx context.Context) context.Context { return Continue(ctx, []string{field}, nil) }, field, ""},
+		"both": {func(ctx context.Context) context.Context {
+			return WithCallers(Continue(ctx, []string{field}, nil), traceID)
+		}, field, traceID},
+	} {
+		ctx, end := context.WithCancel(context.WithValue(t.Context(), otherKey{}, "the connection"))
+		detached := Detached(c.within(ctx))
+		end()
+		if detached.Err() != nil || detached.Done() != nil {
+			t.Errorf("%s: it ends with what it was made of", name)
+		}
+		if got := Traceparent(detached); got != c.span {
+			t.Errorf("%s: the span is %q, want %q", name, got, c.span)
+		}
+		if got := Callers(detached); got != c.callers {
+			t.Errorf("%s: the caller's trace is %q, want %q", name, got, c.callers)
+		}
+		if detached.Value(otherKey{}) != nil {
+			t.Errorf("%s: it holds on to the connection", name)
+		}
+	}
+}

@@ -48,14 +48,14 @@ func (nowhere) WriteHeader(int)             {}
 		},
 		{
 			name:   "hanging up calls the decision back",
-			edits:  []edit{{payments, `a.Decider.Decide(context.WithoutCancel(r.Context()), req, p.deadline)`, `a.Decider.Decide(r.Context(), req, p.deadline)`}},
+			edits:  []edit{{payments, `ctx := tracing.Detached(r.Context())`, `ctx := r.Context()`}},
 			breaks: toldIsStored,
 			harm:   "A till that leaves while the wallet books makes the result unknown, and a sale that was paid is undone later.",
 			tried:  []suite{apiUnit, fakeTime},
 		},
 		{
 			name:   "duplicate members are accepted",
-			edits:  []edit{{decode, `jsontext.NewDecoder(bytes.NewReader(body))`, `jsontext.NewDecoder(bytes.NewReader(body), jsontext.AllowDuplicateNames(true))`}},
+			edits:  []edit{{decode, `d.dec.Reset(&d.body)`, `d.dec.Reset(&d.body, jsontext.AllowDuplicateNames(true))`}},
 			breaks: toldIsStored,
 			harm:   "Of two amounts in one body the till means one and we take the other.",
 			tried:  []suite{apiUnit},
