@@ -1,10 +1,14 @@
 package wallet
 
 import (
+	"bytes"
+	"errors"
+	"io"
 	"net/http"
+	"strconv"
 	"strings"
+	"sync"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/safeledger/safeledger/internal/payment"
@@ -203,46 +207,108 @@ func (s sight) unusable(in payment.Instruction) payment.Reason {
 // that nothing about another call is still on its way on this connection that
 // could be mistaken for one about the next.
 func (s sight) ours(in payment.Instruction) bool {
-	reference, _ := s.answer.text("reference")
-	return reference == in.Reference.String()
+	return says(s.answer.member("reference"), in.Reference.String())
 }
 
-// object is the members of a JSON object, those that are null left out. A nil
-// object has none.
-type object map[string]jsontext.Value
+// object is the members of a JSON object as they are there, those that are null left
+// out. A nil object is none at all.
+type object []member
+
+// member is a piece of the body each: a name, which is a JSON string, and its value.
+type member struct{ name, value jsontext.Value }
+
+// decoding is what reads bodies; with its buffers it is kept for the next one.
+type decoding struct {
+	body bytes.Reader
+	*jsontext.Decoder
+}
+
+var decodings = sync.Pool{New: func() any {
+	d := &decoding{}
+	d.Decoder = jsontext.NewDecoder(&d.body)
+	return d
+}}
 
 // parseObject reads body as one JSON object and nothing behind it. Duplicate
 // members and invalid UTF-8 are refused, because two readers could take them for
 // two different answers; members that we do not know are not.
 func parseObject(body []byte) object {
-	var o object
-	if err := json.Unmarshal(body, &o); err != nil || o == nil {
+	d := decodings.Get().(*decoding) //nolint:errcheck,forcetypeassert // nothing else is in there
+	defer func() {
+		d.body.Reset(nil)
+		decodings.Put(d)
+	}()
+	d.body.Reset(body)
+	d.Reset(&d.body)
+	if begin, err := d.ReadToken(); err != nil || begin.Kind() != jsontext.KindBeginObject {
 		return nil
 	}
-	for name, value := range o {
-		if value.Kind() == 'n' {
-			delete(o, name)
+	o := make(object, 0, 8)
+	for d.PeekKind() != jsontext.KindEndObject {
+		name, err := d.next(body)
+		if err != nil {
+			return nil
 		}
+		value, err := d.next(body)
+		if err != nil {
+			return nil
+		}
+		if value.Kind() != jsontext.KindNull {
+			o = append(o, member{name, value})
+		}
+	}
+	if _, err := d.ReadToken(); err != nil {
+		return nil
+	}
+	if _, err := d.ReadToken(); !errors.Is(err, io.EOF) {
+		return nil
 	}
 	return o
 }
 
-func (o object) has(name string) bool {
-	_, ok := o[name]
-	return ok
+// next is the name or value that comes next, as the piece of body that it is: what the
+// decoder itself gives is gone with the one after it.
+func (d *decoding) next(body []byte) (jsontext.Value, error) {
+	value, err := d.ReadValue()
+	if err != nil {
+		return nil, err
+	}
+	end := d.InputOffset()
+	return body[end-int64(len(value)) : end], nil
 }
+
+// member is the value of the member called name, nil if there is none.
+func (o object) member(name string) jsontext.Value {
+	for _, m := range o {
+		if says(m.name, name) {
+			return m.value
+		}
+	}
+	return nil
+}
+
+// says reports whether v is the JSON string of s.
+func says(v jsontext.Value, s string) bool {
+	if v.Kind() != jsontext.KindString {
+		return false
+	}
+	if bytes.IndexByte(v, '\\') < 0 { // as good as always: there is nothing to unquote
+		return string(v[1:len(v)-1]) == s
+	}
+	unquoted, err := jsontext.AppendUnquote(nil, v)
+	return err == nil && string(unquoted) == s
+}
+
+func (o object) has(name string) bool { return o.member(name) != nil }
 
 // text is the member called name, if it is there and a string.
 func (o object) text(name string) (string, bool) {
-	value, ok := o[name]
-	if !ok || value.Kind() != '"' {
+	value := o.member(name)
+	if value.Kind() != jsontext.KindString {
 		return "", false
 	}
-	var s string
-	if err := json.Unmarshal(value, &s); err != nil {
-		return "", false
-	}
-	return s, true
+	unquoted, err := jsontext.AppendUnquote(nil, value)
+	return string(unquoted), err == nil
 }
 
 // id is the wallet's id in the member called name. A name of "" is a member that
@@ -272,9 +338,9 @@ func (o object) compare(in payment.Instruction) payment.Reason {
 	case payment.ReasonBodyUnexpected:
 		verdict = reason
 	}
-	if o.has("amount") && in.Amount.AmountMinor != 0 {
-		var theirs int64
-		switch err := json.Unmarshal(o["amount"], &theirs); {
+	if amount := o.member("amount"); amount != nil && in.Amount.AmountMinor != 0 {
+		// A number with a fraction or an exponent is not in minor units.
+		switch theirs, err := strconv.ParseInt(string(amount), 10, 64); {
 		case err != nil:
 			verdict = payment.ReasonBodyUnexpected
 		case theirs != in.Amount.AmountMinor:
@@ -291,13 +357,12 @@ func (o object) compareReference(in payment.Instruction) payment.Reason {
 }
 
 func (o object) compareText(name, ours string) payment.Reason {
-	if !o.has(name) || ours == "" {
+	switch theirs := o.member(name); {
+	case theirs == nil || ours == "":
 		return ""
-	}
-	switch theirs, isText := o.text(name); {
-	case !isText:
+	case theirs.Kind() != jsontext.KindString:
 		return payment.ReasonBodyUnexpected
-	case theirs != ours:
+	case !says(theirs, ours):
 		return payment.ReasonBodyForeign
 	}
 	return ""

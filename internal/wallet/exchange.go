@@ -58,7 +58,8 @@ func (c *Client) exchange(ctx context.Context, req request, mine func(sight) boo
 		return unsent(ctx, payment.ReasonDeadlineSpent)
 	}
 	// From here on the wallet may have the request.
-	seen, clean := conn.converse(req, c.wire.bytes(req, c.currentToken(), tracing.Traceparent(ctx)))
+	conn.out = c.wire.append(conn.out[:0], req, c.currentToken(), tracing.Traceparent(ctx))
+	seen, clean := conn.converse(req)
 	if span := trace.SpanFromContext(ctx); span.IsRecording() {
 		span.SetAttributes(attribute.String("http.request.method", req.method))
 		if seen.status != 0 {
@@ -122,14 +123,14 @@ func unsent(ctx context.Context, reason payment.Reason) sight {
 	return sight{unsent: reason, cancelled: errors.Is(ctx.Err(), context.Canceled)}
 }
 
-// converse writes the request and reads the answer. clean reports whether
-// nothing is left over on the connection, in either direction.
-func (c *conn) converse(req request, message []byte) (seen sight, clean bool) {
+// converse writes the request, as it is in c.out, and reads the answer. clean reports
+// whether nothing is left over on the connection, in either direction.
+func (c *conn) converse(req request) (seen sight, clean bool) {
 	c.ioErr, c.left = nil, maxAnswer
 
 	// One write, begun: whatever Write reports, TLS records or a part of the
 	// message may be on their way.
-	_, writeErr := c.Write(message)
+	_, writeErr := c.Write(c.out)
 	if req.decides {
 		crashpoint.Here(crashpoint.AfterSend)
 	}
@@ -144,7 +145,7 @@ func (c *conn) converse(req request, message []byte) (seen sight, clean bool) {
 		return sight{lost: c.lost(payment.ReasonConnectionLost)}, false
 	}
 	seen.status = answer.StatusCode
-	body, err := io.ReadAll(io.LimitReader(answer.Body, maxBody+1))
+	body, err := readBody(answer)
 	switch {
 	case len(body) > maxBody || errors.Is(err, errAnswerTooLong):
 		seen.lost = payment.ReasonBodyTooLarge
@@ -159,12 +160,23 @@ func (c *conn) converse(req request, message []byte) (seen sight, clean bool) {
 	return seen, writeErr == nil && !answer.Close && c.in.Buffered() == 0
 }
 
+// readBody reads a body of at most maxBody, or one byte more of a longer one.
+func readBody(answer *http.Response) ([]byte, error) {
+	if n := answer.ContentLength; n >= 0 && n <= maxBody {
+		body := make([]byte, n)
+		read, err := io.ReadFull(answer.Body, body)
+		return body[:read], err
+	}
+	return io.ReadAll(io.LimitReader(answer.Body, maxBody+1))
+}
+
 // readHead reads the status line and header fields of the final answer, past
 // any interim ones (RFC 9110 section 15.2). 101 is final: we asked for no other
 // protocol, and behind it there is no HTTP any more.
 func (c *conn) readHead(method string) (*http.Response, error) {
+	c.question.Method = method // all that the answer's reader asks of it
 	for {
-		answer, err := http.ReadResponse(c.in, &http.Request{Method: method})
+		answer, err := http.ReadResponse(c.in, &c.question)
 		if err != nil {
 			return nil, err
 		}

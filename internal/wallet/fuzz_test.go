@@ -24,7 +24,7 @@ func FuzzAnswer(f *testing.F) {
 			v := versions()[c.Version]
 			wire := &recording{answer: bytes.NewReader(raw)}
 			conn := newConn(wire, wire)
-			seen, clean := conn.converse(request{method: http.MethodPost}, []byte("POST"))
+			seen, clean := conn.converse(request{method: http.MethodPost})
 			if clean && (seen.lost != "" || wire.answer.Len() != 0) {
 				t.Fatalf("a connection is to be kept with %d bytes left, lost %q", wire.answer.Len(), seen.lost)
 			}

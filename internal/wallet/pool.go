@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
+	"net/http"
 	"os"
 	"slices"
 	"sync"
@@ -19,6 +20,8 @@ type conn struct {
 	plain    net.Conn        // what it is spoken over
 	socket   syscall.RawConn // what lies below; nil where it is no socket, as in a test's pipe
 	in       *bufio.Reader   // reads through conn.Read
+	out      []byte          // the request; its room is kept for the next one
+	question http.Request    // what the answer is read as the answer to
 	left     int64           // how much of the answer may still be read
 	ioErr    error           // what ended the reading of the answer
 	since    time.Time       // idle since

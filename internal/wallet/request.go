@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/safeledger/safeledger/internal/payment"
 )
@@ -47,13 +48,12 @@ type wire struct {
 	closes bool // ask the wallet to close the connection behind its answer
 }
 
-// bytes is req as it is written, head and body in one piece: a request that
+// append appends req as it is written, head and body in one piece: a request that
 // goes out in one Write has either not been begun or may have arrived whole.
 // The head is ours alone, nothing of a till's request is copied into it: there
 // are headers by which a caller could switch on a proxy's retries. traceparent names
 // a span of ours, "" where nothing is traced; a till's tracestate and baggage stay here.
-func (w wire) bytes(req request, token Token, traceparent string) []byte {
-	b := make([]byte, 0, 512+len(req.body))
+func (w wire) append(b []byte, req request, token Token, traceparent string) []byte {
 	line := func(parts ...string) {
 		for _, part := range parts {
 			b = append(b, part...)
@@ -95,23 +95,23 @@ func post(target string, body any) (request, bool) {
 	return request{method: http.MethodPost, target: target, body: encoded}, true
 }
 
-// movement is the body of a debit, credit or hold, the same in both versions.
-type movement struct {
-	Reference string `json:"reference"`
-	Account   string `json:"account"`
-	Amount    int64  `json:"amount"` // minor units
-	Currency  string `json:"currency"`
-}
-
+// postMovement is a debit, credit or hold, whose body is the same in both versions. It is
+// written piece by piece, because every payment has one.
 func postMovement(target string, in payment.Instruction) (request, bool) {
-	req, ok := post(target, movement{
-		Reference: in.Reference.String(),
-		Account:   in.Account,
-		Amount:    in.Amount.AmountMinor,
-		Currency:  in.Amount.Currency,
-	})
-	req.decides = in.Operation.IsPayment()
-	return req, ok
+	b := make([]byte, 0, 192) // as long as one with an account in full
+	b = append(b, `{"reference":"`...)
+	b = append(b, in.Reference.String()...)
+	b = append(b, `","account":`...)
+	b, accountErr := jsontext.AppendQuote(b, in.Account)
+	b = append(b, `,"amount":`...)
+	b = strconv.AppendInt(b, in.Amount.AmountMinor, 10)
+	b = append(b, `,"currency":`...)
+	b, currencyErr := jsontext.AppendQuote(b, in.Amount.Currency)
+	b = append(b, '}')
+	if accountErr != nil || currencyErr != nil {
+		return request{}, false
+	}
+	return request{method: http.MethodPost, target: target, body: b, decides: in.Operation.IsPayment()}, true
 }
 
 // get is a lookup.

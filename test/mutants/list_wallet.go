@@ -17,8 +17,9 @@ func walletMutants() []mutant {
 			edits: []edit{{exchange, `seen.cancelled = errors.Is(`, `if conn.idled > 0 && seen.lost == payment.ReasonConnectionLost {
 		if fresh, err := c.dialer.dial(ctx); err == nil {
 			conn.discard()
+			fresh.out = conn.out
 			conn = fresh
-			seen, clean = conn.converse(req, c.wire.bytes(req, c.currentToken()))
+			seen, clean = conn.converse(req)
 		}
 	}
 	seen.cancelled = errors.Is(`}},
