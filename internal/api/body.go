@@ -31,7 +31,12 @@ func (a *api) readBody(w http.ResponseWriter, r *http.Request, arrived time.Time
 		return nil, a.refuseRest(a.refuse(bodyTooLarge))
 	}
 	last := d.AtLeast(arrived, decision.ClaimReserve).At()
-	body := make([]byte, 0, max(r.ContentLength, 0)+512)
+	const more = 512 // of a body that does not say how long it is
+	room := r.ContentLength
+	if room < 0 {
+		room = more
+	}
+	body := make([]byte, 0, room+1) // full only if it is longer than it said
 	for {
 		deadline := time.Now().Add(bodyStall)
 		if deadline.After(last) {
@@ -51,7 +56,7 @@ func (a *api) readBody(w http.ResponseWriter, r *http.Request, arrived time.Time
 		case err != nil: // cut off, or framed in a way that is not HTTP
 			return nil, a.refuseRest(a.refuseMembers(malformedRequest, []apitypes.MemberError{{Detail: "did not arrive whole"}}))
 		}
-		body = slices.Grow(body, 512)
+		body = slices.Grow(body, more)
 	}
 }
 

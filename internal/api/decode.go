@@ -7,6 +7,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode"
 	"unicode/utf8"
 
@@ -36,7 +37,8 @@ const maxFaults = 20
 // JSON asked for (400) from out of range (422), null from absent, a number of any
 // length from one with a fraction.
 type bodyDecoder struct {
-	dec       *jsontext.Decoder
+	body      bytes.Reader
+	dec       *jsontext.Decoder // of body
 	maxAmount int64
 
 	malformed []apitypes.MemberError // is not what was asked for
@@ -50,11 +52,26 @@ type field struct {
 	read     func() error // its value, which comes next
 }
 
+// decoders are those that nobody uses at the moment, with their buffers.
+var decoders = sync.Pool{New: func() any {
+	d := &bodyDecoder{}
+	d.dec = jsontext.NewDecoder(&d.body)
+	return d
+}}
+
+// newDecoder is for the caller until its release.
 func newDecoder(body []byte, maxAmount int64) *bodyDecoder {
-	return &bodyDecoder{
-		dec:       jsontext.NewDecoder(bytes.NewReader(body)),
-		maxAmount: min(maxAmount, payment.MaxAmountMinor),
-	}
+	d := decoders.Get().(*bodyDecoder) //nolint:errcheck,forcetypeassert // nothing else is in there
+	d.body.Reset(body)
+	d.dec.Reset(&d.body)
+	d.maxAmount = min(maxAmount, payment.MaxAmountMinor)
+	return d
+}
+
+func (d *bodyDecoder) release() {
+	d.malformed, d.invalid = nil, nil // they are in the answer
+	d.body.Reset(nil)
+	decoders.Put(d)
 }
 
 // decodePayment reads the body of a debit or hold into req, or says how to refuse
@@ -63,6 +80,7 @@ func newDecoder(body []byte, maxAmount int64) *bodyDecoder {
 // more was allowed than now: maxAmount is then what was ever allowed.
 func decodePayment(body []byte, maxAmount int64, req *payment.Request) (refusal, []apitypes.MemberError) {
 	d := newDecoder(body, maxAmount)
+	defer d.release()
 	d.document([]field{
 		{"account", true, func() error { return d.text(&req.Account, validAccount) }},
 		{"amount", true, func() error { return d.amount(&req.Amount.AmountMinor) }},
@@ -76,6 +94,7 @@ func decodePayment(body []byte, maxAmount int64, req *payment.Request) (refusal,
 // decodeFollowUp is decodePayment for a credit, a capture or a release.
 func (a *api) decodeFollowUp(body []byte, req *payment.FollowUpRequest) (refusal, []apitypes.MemberError) {
 	d := newDecoder(body, a.MaxAmount)
+	defer d.release()
 	switch req.Kind {
 	case payment.Credit:
 		d.credit(req)
