@@ -4,7 +4,6 @@
 package budget
 
 import (
-	"context"
 	"errors"
 	"strconv"
 	"time"
@@ -98,9 +97,4 @@ func (d Deadline) AtLeast(now time.Time, reserve time.Duration) Deadline {
 // a certain "not applied" into an uncertain one (seed ADR-0007).
 func (d Deadline) EnoughToSend(now time.Time, minimum time.Duration) bool {
 	return d.Remaining(now) >= minimum
-}
-
-// Context is ctx with d as its deadline.
-func (d Deadline) Context(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithDeadline(ctx, d.at)
 }

@@ -110,8 +110,10 @@ type Steps struct {
 // decides.
 func (d *Decider) Decide(ctx context.Context, req payment.Request, deadline budget.Deadline) (Result, error) {
 	var steps Steps
+	term := newTerm(ctx, deadline)
+	defer term.cancel()
 
-	claim, err := d.claim(ctx, req, deadline, &steps)
+	claim, err := d.claim(term, req, &steps)
 	if err != nil {
 		return Result{Steps: steps}, err
 	}
@@ -126,7 +128,7 @@ func (d *Decider) Decide(ctx context.Context, req payment.Request, deadline budg
 	crashpoint.Here(crashpoint.AfterWalletAnswer)
 
 	verdict := conclude(steps.Outcome, steps.Evidence)
-	stored, err := d.store(ctx, claim.Payment, verdict, calls, deadline, &steps)
+	stored, err := d.store(term, claim.Payment, verdict, calls, &steps)
 	if err != nil {
 		return Result{Payment: claim.Payment, Steps: steps}, err
 	}
@@ -151,9 +153,32 @@ func existing(claim payment.Claim) (Result, error) {
 	return Result{}, fmt.Errorf("claim: unknown status %d", claim.Status)
 }
 
-func (d *Decider) claim(ctx context.Context, req payment.Request, deadline budget.Deadline, steps *Steps) (payment.Claim, error) {
+// term is how long a decision has, for its own writes.
+type term struct {
+	ctx      context.Context // ends by the deadline of the decision
+	cancel   context.CancelFunc
+	parent   context.Context
+	deadline budget.Deadline
+}
+
+func newTerm(ctx context.Context, deadline budget.Deadline) term {
+	t := term{parent: ctx, deadline: deadline}
+	t.ctx, t.cancel = deadline.Context(ctx)
+	return t
+}
+
+// atLeast is a context for a step that begins now and must have so long. For nearly every
+// step that is the decision's own, which has one timer for all of them.
+func (t term) atLeast(now time.Time, reserve time.Duration) (context.Context, context.CancelFunc) {
+	if later := t.deadline.AtLeast(now, reserve); later != t.deadline {
+		return later.Context(t.parent)
+	}
+	return t.ctx, func() {}
+}
+
+func (d *Decider) claim(t term, req payment.Request, steps *Steps) (payment.Claim, error) {
 	start := time.Now()
-	ctx, cancel := deadline.AtLeast(start, ClaimReserve).Context(ctx)
+	ctx, cancel := t.atLeast(start, ClaimReserve)
 	defer cancel()
 	// The ledger is given the request's own span: what it stores goes back to that one.
 	_, span := tracing.Step(ctx, "claim", trace.SpanKindInternal)
@@ -252,9 +277,9 @@ func decline(code payment.Code, outcome payment.Outcome) payment.Decision {
 	return payment.Decline(code)
 }
 
-func (d *Decider) store(ctx context.Context, p payment.Payment, verdict payment.Decision, calls []call, deadline budget.Deadline, steps *Steps) (payment.Payment, error) {
+func (d *Decider) store(t term, p payment.Payment, verdict payment.Decision, calls []call, steps *Steps) (payment.Payment, error) {
 	start := time.Now()
-	ctx, cancel := deadline.AtLeast(start, StoreReserve).Context(ctx)
+	ctx, cancel := t.atLeast(start, StoreReserve)
 	defer cancel()
 	for _, c := range calls {
 		c.Ago = start.Sub(c.began)

@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/safeledger/safeledger/internal/budget"
 	"github.com/safeledger/safeledger/internal/crashpoint"
 	"github.com/safeledger/safeledger/internal/payment"
 	"github.com/safeledger/safeledger/internal/tracing"
@@ -49,8 +50,13 @@ func (c *Client) exchange(ctx context.Context, req request, mine func(sight) boo
 		}
 	}
 	// The caller's end, be it its deadline or that it went away, ends what waits on
-	// the connection. No other limit is set on it.
-	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(past()) })
+	// the connection. No other limit is set on it, and what the last call has set is over.
+	deadline, _ := ctx.Deadline()
+	_ = conn.SetDeadline(deadline)
+	stop := func() bool { return true }
+	if !budget.EndsByDeadlineOnly(ctx) {
+		stop = context.AfterFunc(ctx, func() { _ = conn.SetDeadline(past()) })
+	}
 
 	// Connecting may have used up what the answer needs to come back.
 	if c.tooLate(ctx) {
@@ -78,11 +84,10 @@ func (c *Client) exchange(ctx context.Context, req request, mine func(sight) boo
 // tooLate reports whether less time is left than an answer needs to come back:
 // to send now would only turn a certain "not applied" into doubt.
 func (c *Client) tooLate(ctx context.Context) bool {
-	if ctx.Err() != nil {
+	if deadline, bounded := ctx.Deadline(); bounded && time.Until(deadline) < c.minToSend {
 		return true
 	}
-	deadline, bounded := ctx.Deadline()
-	return bounded && time.Until(deadline) < c.minToSend
+	return ctx.Err() != nil
 }
 
 func (c *Client) currentToken() Token {

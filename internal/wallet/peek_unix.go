@@ -12,7 +12,8 @@ import (
 // taking anything.
 func silent(socket syscall.RawConn) bool {
 	nothing := false
-	err := socket.Read(func(fd uintptr) bool {
+	// Control and not Read, which would not look where the deadline of the last call is over.
+	err := socket.Control(func(fd uintptr) {
 		var b [1]byte
 		for {
 			_, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
@@ -20,7 +21,7 @@ func silent(socket syscall.RawConn) bool {
 				continue
 			}
 			nothing = errors.Is(err, syscall.EAGAIN)
-			return true // never wait for the socket to become readable
+			return
 		}
 	})
 	return err == nil && nothing

@@ -48,7 +48,7 @@ func decisionMutants() []mutant {
 		},
 		{
 			name:   "the store gets the spent time of the calls",
-			edits:  []edit{{decision, `deadline.AtLeast(start, StoreReserve)`, `deadline.CapAt(start, StoreReserve)`}},
+			edits:  []edit{{decision, `t.atLeast(start, StoreReserve)`, `t.deadline.CapAt(start, StoreReserve).Context(t.parent)`}},
 			breaks: toldIsStored,
 			harm:   "Each wallet answer at the end of the budget is an unknown outcome for the till, although the wallet has said what it did.",
 			tried:  []suite{decisionUnit, fakeTime},
