@@ -181,6 +181,9 @@ func (l *Ledger) Decide(ctx context.Context, p payment.Payment, d payment.Decisi
 		return payment.Payment{}, fmt.Errorf("decide %s: %w", p.ID, err)
 	}
 	if !w.won {
+		if err := l.keepCalls(ctx, p.ID, d.Calls); err != nil {
+			return payment.Payment{}, fmt.Errorf("keep the calls of %s: %w", p.ID, err)
+		}
 		return l.decided(ctx, p.ID)
 	}
 	// The rest of the row is the request, which never changes.

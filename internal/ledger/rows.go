@@ -156,6 +156,9 @@ func column[T any](n int) pgtype.FlatArray[*T] {
 // pgText is s as an element of a column, null for an empty string, as orNull.
 func pgText[T ~string](s T) pgtype.Text { return pgtype.Text{String: string(s), Valid: s != ""} }
 
+// required is s where the column must have a value, "" too.
+func required[T ~string](s T) pgtype.Text { return pgtype.Text{String: string(s), Valid: true} }
+
 func pgInt[T ~int | ~int64](i T) pgtype.Int8 { return pgtype.Int8{Int64: int64(i), Valid: true} }
 
 func pgBool(b bool) pgtype.Bool { return pgtype.Bool{Bool: b, Valid: true} }

@@ -75,34 +75,43 @@ p.id, p.caller, p.operation, p.account, p.amount_minor, p.currency, p.till_refer
 p.reference, p.state, p.code, p.wallet_id, p.created_at, p.decided_at`
 
 	// decideSome stores decisions where there are none yet: state moves forward once,
-	// whoever comes first. It touches no column of an index.
+	// whoever comes first. It touches no column of an index. The first call that led to
+	// each is along, for firstCalls.
 	decideSome = `
 UPDATE public.payments AS p
 SET state = d.state, code = d.code, wallet_id = d.wallet_id, decided_at = clock_timestamp()
-FROM unnest(@ids::uuid[], @states::text[], @codes::text[], @wallet_ids::text[], @reverse::boolean[], @traceparents::text[])
-    AS d (id, state, code, wallet_id, reverse, traceparent)
+FROM unnest(@ids::uuid[], @states::text[], @codes::text[], @wallet_ids::text[], @reverse::boolean[], @traceparents::text[],
+    @calls::text[], @outcomes::text[], @reasons::text[], @statuses::int[], @agos::bigint[], @tooks::bigint[])
+    AS d (id, state, code, wallet_id, reverse, traceparent, call, outcome, reason, status, ago, took)
 WHERE p.id = d.id AND p.state = 'IN_FLIGHT'
-RETURNING p.id, p.decided_at, p.reference, p.account, p.amount_minor, p.currency, d.reverse, d.traceparent`
+RETURNING p.id, p.decided_at, d.call, d.outcome, d.reason, d.status, d.ago, d.took`
 
-	// decide is that, and the wallet calls that led to it in the same statement: no
-	// commit of their own, and they are known even where somebody else has decided.
+	// decide is that, and those calls in the same statement: no commit of their own. What
+	// was decided here had none before, so nothing needs to be looked for.
 	decide = `
 WITH decided AS (` + decideSome + `),
-made AS (` + decisionCalls + `)
+made AS (` + firstCalls + `)
 SELECT id, decided_at FROM decided`
 
 	// decideAndReverse is decide with the rows of the reversals in the same statement: a
 	// decline whose reversal was lost would keep a customer's money.
 	decideAndReverse = `
-WITH decided AS (` + decideSome + `),
+WITH decided AS (` + decideSome + `, p.reference, p.account, p.amount_minor, p.currency, d.reverse, d.traceparent),
 reversal AS (` + reverseDecided + `
 WHERE reverse),
-made AS (` + decisionCalls + `)
+made AS (` + firstCalls + `)
 SELECT id, decided_at FROM decided`
 
-	// decisionCalls are the calls that handlers made. Whoever decides twice made them
-	// once.
-	decisionCalls = `
+	// firstCalls are the calls in the CTE `decided`. There is no lease, so the fence is 0.
+	firstCalls = `
+INSERT INTO public.wallet_calls (` + callColumns + `)
+SELECT c.id, 0, 1, 1, ` + callValues + `
+FROM decided AS c
+WHERE c.call IS NOT NULL`
+
+	// keepCalls stores calls that handlers made where decide does not: the second of a
+	// decision, and all of who came late. Whoever decides twice made them once.
+	keepCalls = `
 INSERT INTO public.wallet_calls (` + callColumns + `)
 SELECT c.subject_id, c.fence, c.n, 1, ` + callValues + `
 FROM ` + calls + `

@@ -86,6 +86,9 @@ func (l *Ledger) transact(ctx context.Context, t trip) error {
 		}
 		return nil
 	})
+	if err := number(ctx, batch); err != nil {
+		return err
+	}
 	if err := conn.SendBatch(ctx, batch).Close(); err != nil {
 		if !written && refusal(err) {
 			err = fmt.Errorf("%w: %w", errRolledBack, err)

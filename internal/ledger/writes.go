@@ -216,38 +216,46 @@ func queueClaims(b *pgx.Batch, claims []*claiming) {
 	})
 }
 
-// queueDecisions stores decisions where there are none yet, and the calls that led to
-// them.
+// queueDecisions stores decisions where there are none yet, with the call that led to
+// each. Of one that comes late, who stores it learns that it was not won, and keeps the
+// calls himself.
 func queueDecisions(b *pgx.Batch, decisions []*deciding) {
-	n := len(decisions)
-	calls := 0
+	n, more := len(decisions), 0
 	for _, d := range decisions {
-		calls += len(d.decision.Calls)
+		more += max(len(d.decision.Calls)-1, 0)
 	}
 	var (
-		ids              = column[pgtype.UUID](n)
-		states           = column[pgtype.Text](n)
-		codes, walletIDs = column[pgtype.Text](n), column[pgtype.Text](n)
-		reverse          = column[pgtype.Bool](n)
-		traceparents     = column[pgtype.Text](n)
-		of               = make(map[[16]byte]*deciding, n)
-		made             = newCalling(calls)
-		statement        = decide
+		ids                      = column[pgtype.UUID](n)
+		states                   = column[pgtype.Text](n)
+		codes, walletIDs         = column[pgtype.Text](n), column[pgtype.Text](n)
+		reverse                  = column[pgtype.Bool](n)
+		traceparents             = column[pgtype.Text](n)
+		calls, outcomes, reasons = column[pgtype.Text](n), column[pgtype.Text](n), column[pgtype.Text](n)
+		statuses, agos, tooks    = column[pgtype.Int8](n), column[pgtype.Int8](n), column[pgtype.Int8](n)
+		of                       = make(map[[16]byte]*deciding, n)
+		others                   = newCalling(more)
+		statement                = decide
 	)
 	for i, d := range decisions {
 		*ids[i], *states[i] = pgUUID(d.id), pgText(d.decision.State)
 		*codes[i], *walletIDs[i], *reverse[i] = pgText(d.decision.Code), pgText(d.decision.WalletID), pgBool(d.decision.Reverse)
 		*traceparents[i] = pgText(d.traceparent)
-		made.add(d.id, decisionFence, d.decision.Calls)
+		if made := d.decision.Calls; len(made) > 0 {
+			*calls[i], *outcomes[i], *reasons[i] = pgText(made[0].Call), pgText(made[0].Outcome), required(made[0].Reason)
+			*statuses[i] = pgInt(made[0].Status)
+			*agos[i], *tooks[i] = pgInt(made[0].Ago.Microseconds()), pgInt(made[0].Took.Microseconds())
+			others.add(d.id, decisionFence, made, 1)
+		}
 		of[d.id] = d
 		d.won = false
 		if d.decision.Reverse {
 			statement = decideAndReverse
 		}
 	}
-	args := pgx.NamedArgs{"ids": ids, "states": states, "codes": codes, "wallet_ids": walletIDs, "reverse": reverse, "traceparents": traceparents}
-	made.arguments(args)
-	b.Queue(statement, args).Query(func(rows pgx.Rows) error {
+	b.Queue(statement, pgx.NamedArgs{
+		"ids": ids, "states": states, "codes": codes, "wallet_ids": walletIDs, "reverse": reverse, "traceparents": traceparents,
+		"calls": calls, "outcomes": outcomes, "reasons": reasons, "statuses": statuses, "agos": agos, "tooks": tooks,
+	}).Query(func(rows pgx.Rows) error {
 		var (
 			id        [16]byte
 			decidedAt time.Time
@@ -259,6 +267,22 @@ func queueDecisions(b *pgx.Batch, decisions []*deciding) {
 		})
 		return err
 	})
+	if more > 0 {
+		b.Queue(keepCalls, others.arguments())
+	}
+}
+
+// keepCalls stores the calls of who came late: what was on the wire is known also where
+// somebody else has decided.
+func (l *Ledger) keepCalls(ctx context.Context, id uuid.UUID, made []payment.WalletCall) error {
+	if len(made) == 0 {
+		return nil
+	}
+	calls := newCalling(len(made))
+	calls.add(id, decisionFence, made, 0)
+	return l.transact(ctx, trip{begin: begin, limits: setLimitsByIndex, queue: func(b *pgx.Batch) {
+		b.Queue(keepCalls, calls.arguments())
+	}})
 }
 
 // queueSettlements ends attempts whose lease is still the newest.
@@ -295,7 +319,7 @@ func queueSettlements(b *pgx.Batch, settlements []*settling) {
 			*unspent[i] = pgInt(1)
 		}
 		*lookups[i], *lateChecks[i] = pgInt(s.Lookups), pgInt(s.LateChecks)
-		made.add(s.ID, s.Fence, s.Calls)
+		made.add(s.ID, s.Fence, s.Calls, 0)
 		of[s.ID] = s
 		s.settled = false
 	}
@@ -304,7 +328,7 @@ func queueSettlements(b *pgx.Batch, settlements []*settling) {
 		"pauses": pauses, "turns": turns, "resolves": resolves, "unspent": unspent, "target_ids": targetIDs,
 		"lookups": lookups, "late_checks": lateChecks, "last_reasons": lastReasons, "doubts": doubts,
 	}
-	made.arguments(args)
+	maps.Copy(args, made.arguments())
 	b.Queue(settle, args).Query(func(rows pgx.Rows) error {
 		var id [16]byte
 		_, err := pgx.ForEachRow(rows, []any{&id}, func() error {
@@ -338,19 +362,22 @@ func newCalling(calls int) calling {
 	}
 }
 
-func (c *calling) add(subject uuid.UUID, fence int64, made []payment.WalletCall) {
-	for i, m := range made {
+// add adds the calls that were made from the one with this index on: the place of a call
+// in the timeline counts all of them.
+func (c *calling) add(subject uuid.UUID, fence int64, made []payment.WalletCall, from int) {
+	for i := from; i < len(made); i++ {
+		m := made[i]
 		*c.subjects[c.n], *c.fences[c.n], *c.places[c.n] = pgUUID(subject), pgInt(fence), pgInt(i+1)
-		*c.calls[c.n], *c.outcomes[c.n], *c.reasons[c.n] = pgText(m.Call), pgText(m.Outcome), pgText(m.Reason)
+		*c.calls[c.n], *c.outcomes[c.n], *c.reasons[c.n] = pgText(m.Call), pgText(m.Outcome), required(m.Reason)
 		*c.statuses[c.n] = pgInt(m.Status)
 		*c.agos[c.n], *c.tooks[c.n] = pgInt(m.Ago.Microseconds()), pgInt(m.Took.Microseconds())
 		c.n++
 	}
 }
 
-func (c *calling) arguments(args pgx.NamedArgs) {
-	maps.Copy(args, pgx.NamedArgs{
+func (c *calling) arguments() pgx.NamedArgs {
+	return pgx.NamedArgs{
 		"subjects": c.subjects, "call_fences": c.fences, "places": c.places, "statuses": c.statuses,
 		"calls": c.calls, "outcomes": c.outcomes, "reasons": c.reasons, "agos": c.agos, "tooks": c.tooks,
-	})
+	}
 }
