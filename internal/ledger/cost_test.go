@@ -109,6 +109,7 @@ type plan struct {
 	rows, buffers int
 	milliseconds  float64
 	scans         []string
+	whole         []string // those of them that read all there is
 }
 
 type planNode struct {
@@ -118,6 +119,7 @@ type planNode struct {
 	Rows     float64    `json:"Actual Rows"`
 	Hit      int        `json:"Shared Hit Blocks"`
 	Read     int        `json:"Shared Read Blocks"`
+	Cond     string     `json:"Index Cond"`
 	Plans    []planNode `json:"Plans"`
 }
 
@@ -148,6 +150,9 @@ func explain(tb testing.TB, conn *pgx.Conn, sql string, args ...any) plan {
 				what = n.Relation
 			}
 			p.scans = append(p.scans, n.Type+" "+what)
+			if n.Cond == "" && n.Type != "Bitmap Heap Scan" { // the condition is with the index scan below
+				p.whole = append(p.whole, n.Type+" "+what)
+			}
 		}
 		for _, child := range n.Plans {
 			walk(child)

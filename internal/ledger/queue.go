@@ -24,7 +24,7 @@ func (l *Ledger) Lease(ctx context.Context, order payment.LeaseOrder) (work []pa
 	if order.Limit <= 0 {
 		return nil, nil
 	}
-	err = l.transact(ctx, trip{begin: begin, queue: func(b *pgx.Batch) {
+	err = l.transact(ctx, trip{begin: begin, limits: setLimitsByIndex, queue: func(b *pgx.Batch) {
 		b.Queue(lease, leaseArgs(order)).Query(func(rows pgx.Rows) error {
 			var err error
 			work, err = pgx.CollectRows(rows, scanWork)

@@ -74,7 +74,7 @@ SET due_at = clock_timestamp() + @lease::interval, fence = o.fence + 1, attempts
     turn = 'LEASED', leased_turn = chosen.turn,
     doubt_at = CASE WHEN chosen.taken_over THEN clock_timestamp() ELSE o.doubt_at END
 FROM chosen
-WHERE o.id = chosen.id
+WHERE o.id = ANY (ARRAY[chosen.id])
 RETURNING o.*, chosen.allowance, chosen.taken_over, chosen.place)
 SELECT ` + paymentColumnsOfP + `,
        o.id, o.kind, o.fence, o.attempts, o.lookups, o.allowance, o.taken_over, o.resolve OR o.taken_over,
@@ -86,7 +86,7 @@ SELECT ` + paymentColumnsOfP + `,
        o.traceparent
 FROM leased AS o
 CROSS JOIN clock
-LEFT JOIN public.payments AS p ON p.id = o.payment_id
+LEFT JOIN public.payments AS p ON p.id = ANY (ARRAY[o.payment_id])
 LEFT JOIN LATERAL (
     SELECT sum(c.amount_minor) FILTER (WHERE c.state = 'SUCCEEDED') AS back,
            bool_or(c.state IN ('PENDING', 'PARKED')) AS open
@@ -127,13 +127,13 @@ FROM unnest(
     @lookups::int[], @late_checks::int[], @last_reasons::text[], @doubts::boolean[])
     AS s (id, fence, state, code, wallet_id, park_reason, pause, turn, resolve, unspent, target_id,
           lookups, late_checks, last_reason, doubt)
-WHERE o.id = s.id AND o.fence = s.fence AND o.leased_turn IS NOT NULL
+WHERE o.id = ANY (ARRAY[s.id]) AND o.fence = s.fence AND o.leased_turn IS NOT NULL
 RETURNING o.id, o.attempts + s.unspent AS attempt),
 made AS (
 INSERT INTO public.wallet_calls (` + callColumns + `)
 SELECT o.id, c.fence, c.n, coalesce((SELECT attempt FROM settled WHERE settled.id = o.id), o.attempts), ` + callValues + `
 FROM ` + calls + `
-JOIN public.operations AS o ON o.id = c.subject_id
+JOIN public.operations AS o ON o.id = ANY (ARRAY[c.subject_id])
 ON CONFLICT (subject_id, fence, n) DO NOTHING)
 SELECT id FROM settled`
 
@@ -154,13 +154,13 @@ WITH old AS (
 SELECT c.subject_id, c.fence, c.n
 FROM public.wallet_calls AS c
 WHERE c.subject_id < public.uuid_v7_floor(statement_timestamp() - @keep::interval)
-  AND NOT EXISTS (SELECT FROM public.operations AS o WHERE o.id = c.subject_id AND ` + notLongEnded + `)
-  AND NOT EXISTS (SELECT FROM public.operations AS o WHERE o.payment_id = c.subject_id AND ` + notLongEnded + `)
+  AND NOT EXISTS (SELECT FROM public.operations AS o WHERE o.id = c.subject_id AND ` + notLongEnded + ` OFFSET 0)
+  AND NOT EXISTS (SELECT FROM public.operations AS o WHERE o.payment_id = c.subject_id AND ` + notLongEnded + ` OFFSET 0)
 ORDER BY c.subject_id, c.fence, c.n
 LIMIT @batch::int
 FOR UPDATE SKIP LOCKED)
 DELETE FROM public.wallet_calls AS c USING old
-WHERE c.subject_id = old.subject_id AND c.fence = old.fence AND c.n = old.n`
+WHERE c.subject_id = ANY (ARRAY[old.subject_id]) AND c.fence = old.fence AND c.n = old.n`
 
 	notLongEnded = `(o.due_at IS NOT NULL OR coalesce(o.ended_at, 'infinity') >= statement_timestamp() - @keep::interval)`
 

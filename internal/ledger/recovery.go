@@ -204,7 +204,7 @@ func (l *Ledger) oldestUndecided(ctx context.Context, from, until time.Time) (cr
 func (l *Ledger) recoverRange(ctx context.Context, from, until time.Time) (recovered int, err error) {
 	for {
 		var declined []payment.Payment
-		err := l.transact(ctx, trip{begin: begin, queue: func(b *pgx.Batch) {
+		err := l.transact(ctx, trip{begin: begin, limits: setLimitsByIndex, queue: func(b *pgx.Batch) {
 			b.Queue(recoverSome, pgx.NamedArgs{"from": from, "until": until, "batch": recoverBatch}).Query(func(rows pgx.Rows) error {
 				var err error
 				declined, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (payment.Payment, error) {

@@ -31,6 +31,11 @@ reference, state, code, wallet_id, created_at, decided_at`
 	// plan must go by the index from each element, in the order of the array: that is
 	// the order of the locks. A plan that is made while a table is nearly empty would
 	// read all of it instead, and be kept while the table grows.
+	//
+	// Where such a statement meets a row it says id = ANY (ARRAY[…]) and not id = …: with
+	// an equality PostgreSQL also thinks of reading the whole index, in its order, to merge
+	// the two, and goes on to do so where merging is off and the table has a few rows (OFFSET
+	// 0 keeps a question a question, for the same reason).
 	setLimitsByIndex = setLimits + `,
        set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true),
        set_config('enable_mergejoin', 'off', true), set_config('jit', 'off', true)`
@@ -83,7 +88,7 @@ SET state = d.state, code = d.code, wallet_id = d.wallet_id, decided_at = clock_
 FROM unnest(@ids::uuid[], @states::text[], @codes::text[], @wallet_ids::text[], @reverse::boolean[], @traceparents::text[],
     @calls::text[], @outcomes::text[], @reasons::text[], @statuses::int[], @agos::bigint[], @tooks::bigint[])
     AS d (id, state, code, wallet_id, reverse, traceparent, call, outcome, reason, status, ago, took)
-WHERE p.id = d.id AND p.state = 'IN_FLIGHT'
+WHERE p.id = ANY (ARRAY[d.id]) AND p.state = 'IN_FLIGHT'
 RETURNING p.id, p.decided_at, d.call, d.outcome, d.reason, d.status, d.ago, d.took`
 
 	// decide is that, and those calls in the same statement: no commit of their own. What
@@ -115,7 +120,7 @@ WHERE c.call IS NOT NULL`
 INSERT INTO public.wallet_calls (` + callColumns + `)
 SELECT c.subject_id, c.fence, c.n, 1, ` + callValues + `
 FROM ` + calls + `
-WHERE EXISTS (SELECT FROM public.payments AS p WHERE p.id = c.subject_id)
+WHERE EXISTS (SELECT FROM public.payments AS p WHERE p.id = c.subject_id OFFSET 0)
 ON CONFLICT DO NOTHING`
 
 	// calls are wallet calls as arrays, one element each, and callValues what is stored
@@ -171,7 +176,7 @@ decided AS (
 UPDATE public.payments AS p
 SET state = 'DECLINED', code = 'WALLET_TIMEOUT', decided_at = clock_timestamp()
 FROM undecided
-WHERE p.id = undecided.id AND p.state = 'IN_FLIGHT'
+WHERE p.id = ANY (ARRAY[undecided.id]) AND p.state = 'IN_FLIGHT'
 RETURNING ` + paymentColumnsOfP + `, ` + noRequest + `),
 reversal AS (` + reverseDecided + `)
 SELECT ` + paymentColumns + ` FROM decided`

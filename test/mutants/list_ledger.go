@@ -59,10 +59,24 @@ func ledgerMutants() []mutant {
 		},
 		{
 			name:   "a late handler decides again",
-			edits:  []edit{{statements, `WHERE p.id = d.id AND p.state = 'IN_FLIGHT'`, `WHERE p.id = d.id`}},
+			edits:  []edit{{statements, `WHERE p.id = ANY (ARRAY[d.id]) AND p.state = 'IN_FLIGHT'`, `WHERE p.id = ANY (ARRAY[d.id])`}},
 			breaks: toldIsStored,
 			harm:   "Without the schema's trigger an approval would overwrite recovery's decline; with it the till gets an error instead of what is stored.",
 			tried:  []suite{promisesOfPayments, ledgerClaims},
+		},
+		{
+			name:   "the calls of who came late are lost",
+			edits:  []edit{{ledger, `l.keepCalls(ctx, p.ID, d.Calls)`, `l.keepCalls(ctx, p.ID, nil)`}},
+			breaks: toldIsStored,
+			harm:   "What was on the wire is in no timeline: the clerk who is asked why the customer was debited finds a decline without a call.",
+			tried:  []suite{ledgerClaims},
+		},
+		{
+			name:   "a plan may read a whole index",
+			edits:  []edit{{statements, `WHERE p.id = ANY (ARRAY[d.id]) AND`, `WHERE p.id = d.id AND`}},
+			breaks: answerInTime,
+			harm:   "A plan that was made when the table had a row or two is kept while it grows: after a minute each decision reads all payments, and tills get refused.",
+			tried:  []suite{ledgerShared},
 		},
 		{
 			name: "the reversal is stored in a second transaction",
@@ -218,8 +232,8 @@ UNION ALL`,
 		{
 			name: "settlements have no fence",
 			edits: []edit{{
-				queue, `WHERE o.id = s.id AND o.fence = s.fence AND o.leased_turn IS NOT NULL
-RETURNING o.id`, `WHERE o.id = s.id AND o.leased_turn IS NOT NULL
+				queue, `WHERE o.id = ANY (ARRAY[s.id]) AND o.fence = s.fence AND o.leased_turn IS NOT NULL
+RETURNING o.id`, `WHERE o.id = ANY (ARRAY[s.id]) AND o.leased_turn IS NOT NULL
 RETURNING o.id`,
 			}},
 			breaks: appliedOnce,

@@ -19,6 +19,7 @@ import (
 	"github.com/safeledger/safeledger/internal/ledger/memory"
 	"github.com/safeledger/safeledger/internal/payment"
 	"github.com/safeledger/safeledger/internal/servicetest"
+	"github.com/safeledger/safeledger/internal/tracing"
 	"github.com/safeledger/safeledger/internal/wallet"
 	"github.com/safeledger/safeledger/internal/walletsim"
 	"github.com/safeledger/safeledger/internal/walletsim/pipe"
@@ -257,7 +258,7 @@ func (r *replica) start() error {
 	l := w.ledger.Another(memory.Config{
 		Horizon: servicetest.Horizon, Before: p.before, After: p.after,
 		Recovered: func(ctx context.Context, _ payment.Payment) {
-			if ctx.Value(exchangeKey{}) == nil {
+			if exchangeOf(ctx) == none {
 				w.journal.mark(markRecoveredBySweep)
 			} else {
 				w.journal.mark(markRecoveredWhenMet)
@@ -539,10 +540,8 @@ func (p *process) dialWallet(ctx context.Context, network, address string) (net.
 	return mine, nil
 }
 
-// exchangeKey is what a context says about whose exchange it belongs to.
-type exchangeKey struct{}
-
-// around tells what is done for an exchange from what is not.
+// around tells what is done for an exchange from what is not: by the trace of its
+// caller, which is all that goes on with a payment when its till has hung up.
 func (p *process) around(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		n, err := strconv.Atoi(r.Header.Get(exchangeHeader))
@@ -550,7 +549,7 @@ func (p *process) around(next http.Handler) http.Handler {
 			p.r.w.journal.complain("harness", "a request without a number: %v", err)
 		}
 		p.r.w.journal.handled(n)
-		next.ServeHTTP(rw, r.WithContext(context.WithValue(r.Context(), exchangeKey{}, n)))
+		next.ServeHTTP(rw, r.WithContext(tracing.WithCallers(r.Context(), strconv.Itoa(n))))
 	})
 }
 
@@ -558,8 +557,8 @@ func (p *process) around(next http.Handler) http.Handler {
 const exchangeHeader = "X-Exchange"
 
 func exchangeOf(ctx context.Context) int {
-	n, ok := ctx.Value(exchangeKey{}).(int)
-	if !ok {
+	n, err := strconv.Atoi(tracing.Callers(ctx))
+	if err != nil {
 		return none
 	}
 	return n
