@@ -20,7 +20,7 @@ type Look struct {
 // Look looks at the database's clock and schema. To compare that clock with its own
 // is the caller's: here no other one is asked.
 func (l *Ledger) Look(ctx context.Context) (look Look, err error) {
-	err = l.transact(ctx, trip{begin: beginRead, queue: func(b *pgx.Batch) {
+	err = l.transact(ctx, trip{begin: beginRead, limits: setLimits, queue: func(b *pgx.Batch) {
 		b.Queue(clock).QueryRow(func(row pgx.Row) error { return row.Scan(&look.Clock) })
 		b.Queue(schemaVersion).QueryRow(func(row pgx.Row) error { return row.Scan(&look.Version) })
 	}})

@@ -17,7 +17,6 @@ const (
 	ClaimedStatement   = claimed
 	SweepStatement     = oldestUndecided
 	ThinStatement      = thin
-	RecoverStatement   = recoverSome
 )
 
 // LeaseArgs are what Lease asks the statement with.
@@ -55,15 +54,6 @@ func SettleStatement(ids []uuid.UUID) (sql string, args pgx.NamedArgs) {
 	var b pgx.Batch
 	queueSettlements(&b, settlements)
 	return queued(&b)
-}
-
-// KeepCallsStatement is what who comes late runs.
-func KeepCallsStatement(ids []uuid.UUID) (sql string, args pgx.NamedArgs) {
-	calls := newCalling(len(ids))
-	for _, id := range ids {
-		calls.add(id, decisionFence, []payment.WalletCall{{Call: "debit", Outcome: "success"}}, 0)
-	}
-	return keepCalls, calls.arguments()
 }
 
 // ClaimStatement is what claims run.

@@ -112,7 +112,7 @@ FOR NO KEY UPDATE`
 	// now is either seen as refused, or knows that it has been cancelled.
 	lockReleaseOfKey = `
 SELECT FROM public.operations AS o
-JOIN public.payments AS p ON p.id = o.payment_id
+JOIN public.payments AS p ON o.payment_id = ANY (ARRAY[p.id])
 WHERE p.key_hash = @key_hash::bytea AND p.caller = @caller::text AND p.operation = @operation::text AND o.kind = 'release'
 FOR NO KEY UPDATE OF o`
 
@@ -131,7 +131,7 @@ so_far AS (
 SELECT (array_agg(o.id) FILTER (WHERE o.kind = 'reversal'))[1] AS reversal,
        (array_agg(o.id) FILTER (WHERE o.kind = 'release' AND o.state <> 'REJECTED'))[1] AS release,
        coalesce(bool_or(o.kind = 'capture' AND o.state <> 'REJECTED'), false) AS captured
-FROM public.operations AS o JOIN stored ON stored.id = o.payment_id),
+FROM stored JOIN public.operations AS o ON o.payment_id = ANY (ARRAY[stored.id])),
 verdict AS (
 SELECT CASE WHEN NOT stored.same THEN 'UNKNOWN_BODY'
             WHEN so_far.captured THEN 'TOO_LATE'
@@ -143,7 +143,7 @@ decided AS (
 UPDATE public.payments AS p
 SET state = 'DECLINED', code = 'CANCELLED', decided_at = verdict.at
 FROM stored CROSS JOIN verdict
-WHERE p.id = stored.id AND p.state = 'IN_FLIGHT' AND verdict.answer = 'CANCELLED'
+WHERE p.id = ANY (ARRAY[stored.id]) AND p.state = 'IN_FLIGHT' AND verdict.answer = 'CANCELLED'
 RETURNING ` + paymentColumnsOfP + `),
 undo AS (
 SELECT id, reference, account, amount_minor, currency, NULL AS target_id, 'LOOKUP' AS turn FROM decided
@@ -166,7 +166,7 @@ noted AS (
 UPDATE public.operations AS o
 SET cancelled = true
 FROM so_far CROSS JOIN verdict
-WHERE o.id = so_far.release AND verdict.answer = 'CANCELLED' AND NOT o.cancelled)
+WHERE o.id = ANY (ARRAY[so_far.release]) AND verdict.answer = 'CANCELLED' AND NOT o.cancelled)
 SELECT ` + paymentColumnsOfP + `, verdict.answer, coalesce((SELECT id FROM written), verdict.undone_by)
 FROM verdict CROSS JOIN (
     SELECT ` + paymentColumns + ` FROM decided
@@ -177,7 +177,7 @@ FROM verdict CROSS JOIN (
 	operationByID = `
 SELECT ` + followUpColumnsOfO + `
 FROM public.operations AS o
-LEFT JOIN public.payments AS p ON p.id = o.payment_id
+LEFT JOIN public.payments AS p ON p.id = ANY (ARRAY[o.payment_id])
 WHERE o.id = @id::uuid AND coalesce(o.caller, p.caller) = @caller::text`
 
 	operationByKey = `
@@ -189,14 +189,14 @@ WHERE ` + ofItsKey
 	followUpsByID = `
 SELECT ` + followUpColumnsOfO + `
 FROM public.operations AS o
-JOIN public.payments AS p ON p.id = o.payment_id
+JOIN public.payments AS p ON o.payment_id = ANY (ARRAY[p.id])
 WHERE p.id = @id::uuid AND p.caller = @caller::text
 ORDER BY o.created_at, o.id`
 
 	followUpsByKey = `
 SELECT ` + followUpColumnsOfO + `
 FROM public.operations AS o
-JOIN public.payments AS p ON p.id = o.payment_id
+JOIN public.payments AS p ON o.payment_id = ANY (ARRAY[p.id])
 WHERE p.key_hash = @key_hash::bytea AND p.caller = @caller::text AND p.operation = @operation::text
 ORDER BY o.created_at, o.id`
 )

@@ -51,7 +51,7 @@ func (l *Ledger) Find(ctx context.Context, q payment.Query) (found payment.Found
 		args["key_hash"] = hash[:]
 		payments, followUps = findPaymentsOfKey, findFollowUpsOfKey
 	}
-	err = l.transact(ctx, trip{begin: beginRead, queue: func(b *pgx.Batch) {
+	err = l.transact(ctx, trip{begin: beginRead, limits: setLimits, queue: func(b *pgx.Batch) {
 		b.Queue(payments, args).Query(func(rows pgx.Rows) error {
 			var err error
 			found.Payments, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (payment.Payment, error) {
@@ -73,7 +73,7 @@ func (l *Ledger) Find(ctx context.Context, q payment.Query) (found payment.Found
 
 // Parked is what waits for a person, at most limit, what has waited longest first.
 func (l *Ledger) Parked(ctx context.Context, limit int) (waiting []payment.FollowUpDetail, err error) {
-	err = l.transact(ctx, trip{begin: beginRead, queue: func(b *pgx.Batch) {
+	err = l.transact(ctx, trip{begin: beginRead, limits: setLimits, queue: func(b *pgx.Batch) {
 		b.Queue(parked, pgx.NamedArgs{"limit": bounded(limit)}).Query(func(rows pgx.Rows) error {
 			var err error
 			waiting, err = pgx.CollectRows(rows, scanDetail)
@@ -92,7 +92,7 @@ func (l *Ledger) Parked(ctx context.Context, limit int) (waiting []payment.Follo
 // is: looking changes nothing.
 func (l *Ledger) Timeline(ctx context.Context, id uuid.UUID) (t payment.Timeline, found bool, err error) {
 	args := pgx.NamedArgs{"id": pgUUID(id)}
-	err = l.transact(ctx, trip{begin: beginRead, queue: func(b *pgx.Batch) {
+	err = l.transact(ctx, trip{begin: beginRead, limits: setLimits, queue: func(b *pgx.Batch) {
 		b.Queue(timelinePayment, args).Query(func(rows pgx.Rows) error {
 			payments, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (payment.Payment, error) {
 				return scanPayment(row)
@@ -157,7 +157,7 @@ func (l *Ledger) intervene(ctx context.Context, statement string, id uuid.UUID, 
 	args["id"] = pgUUID(id)
 	var done int
 	var followUps []payment.FollowUpDetail
-	err = l.transact(ctx, trip{begin: begin, queue: func(b *pgx.Batch) {
+	err = l.transact(ctx, trip{begin: begin, limits: setLimits, queue: func(b *pgx.Batch) {
 		b.Queue(statement, args).QueryRow(func(row pgx.Row) error { return row.Scan(&done) })
 		b.Queue(followUpDetail, args).Query(func(rows pgx.Rows) error {
 			var err error

@@ -24,7 +24,7 @@ func (l *Ledger) Lease(ctx context.Context, order payment.LeaseOrder) (work []pa
 	if order.Limit <= 0 {
 		return nil, nil
 	}
-	err = l.transact(ctx, trip{begin: begin, limits: setLimitsByIndex, queue: func(b *pgx.Batch) {
+	err = l.transact(ctx, trip{begin: begin, queue: func(b *pgx.Batch) {
 		b.Queue(lease, leaseArgs(order)).Query(func(rows pgx.Rows) error {
 			var err error
 			work, err = pgx.CollectRows(rows, scanWork)
@@ -94,7 +94,7 @@ const thinBatch = 2000
 func (l *Ledger) Thin(ctx context.Context, keep time.Duration) (forgotten int, err error) {
 	for ctx.Err() == nil {
 		n := 0
-		err := l.transact(ctx, trip{begin: begin, limits: setLimitsByIndex, queue: func(b *pgx.Batch) {
+		err := l.transact(ctx, trip{begin: begin, queue: func(b *pgx.Batch) {
 			b.Queue(thin, pgx.NamedArgs{"keep": keep, "batch": thinBatch}).Exec(func(tag pgconn.CommandTag) error {
 				n = int(tag.RowsAffected())
 				return nil
@@ -118,7 +118,7 @@ func (l *Ledger) Thin(ctx context.Context, keep time.Duration) (forgotten int, e
 // and currency: PENDING and PARKED. Of a release it is the hold's, of a reversal
 // what the payment took or may have taken.
 func (l *Ledger) Exposures(ctx context.Context) (open []payment.Exposure, err error) {
-	err = l.transact(ctx, trip{begin: beginRead, queue: func(b *pgx.Batch) {
+	err = l.transact(ctx, trip{begin: beginRead, limits: setLimits, queue: func(b *pgx.Batch) {
 		b.Queue(exposures).Query(func(rows pgx.Rows) error {
 			var err error
 			open, err = pgx.CollectRows(rows, scanExposure)

@@ -178,7 +178,7 @@ func advance(b bounds, from time.Time) time.Time {
 }
 
 func (l *Ledger) sweepBounds(ctx context.Context) (b bounds, err error) {
-	err = l.transact(ctx, trip{begin: beginRead, queue: func(batch *pgx.Batch) {
+	err = l.transact(ctx, trip{begin: beginRead, limits: setLimits, queue: func(batch *pgx.Batch) {
 		batch.Queue(sweepBounds, pgx.NamedArgs{"horizon": l.config.Horizon}).QueryRow(func(row pgx.Row) error {
 			return row.Scan(&b.horizon, &b.open, &b.unseen, &b.stored)
 		})
@@ -204,7 +204,7 @@ func (l *Ledger) oldestUndecided(ctx context.Context, from, until time.Time) (cr
 func (l *Ledger) recoverRange(ctx context.Context, from, until time.Time) (recovered int, err error) {
 	for {
 		var declined []payment.Payment
-		err := l.transact(ctx, trip{begin: begin, limits: setLimitsByIndex, queue: func(b *pgx.Batch) {
+		err := l.transact(ctx, trip{begin: begin, queue: func(b *pgx.Batch) {
 			b.Queue(recoverSome, pgx.NamedArgs{"from": from, "until": until, "batch": recoverBatch}).Query(func(rows pgx.Rows) error {
 				var err error
 				declined, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (payment.Payment, error) {
@@ -227,7 +227,7 @@ func (l *Ledger) recoverRange(ctx context.Context, from, until time.Time) (recov
 }
 
 func (l *Ledger) keepLowWater(ctx context.Context, mark, stored time.Time) error {
-	return l.transact(ctx, trip{begin: begin, queue: func(b *pgx.Batch) {
+	return l.transact(ctx, trip{begin: begin, limits: setLimits, queue: func(b *pgx.Batch) {
 		b.Queue(keepLowWater, pgx.NamedArgs{"mark": mark, "stored": stored, "horizon": l.config.Horizon})
 	}})
 }

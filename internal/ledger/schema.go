@@ -36,7 +36,7 @@ func Migrate(ctx context.Context, databaseURL string, log *slog.Logger) error {
 // be asked. See docs/adr/0019.
 func (l *Ledger) CheckSchema(ctx context.Context) error {
 	var fsync, synchronousCommit string
-	err := l.transact(ctx, trip{begin: beginRead, queue: func(b *pgx.Batch) {
+	err := l.transact(ctx, trip{begin: beginRead, limits: setLimits, queue: func(b *pgx.Batch) {
 		b.Queue(durability).QueryRow(func(row pgx.Row) error { return row.Scan(&fsync, &synchronousCommit) })
 	}})
 	if err != nil {
@@ -47,7 +47,7 @@ func (l *Ledger) CheckSchema(ctx context.Context) error {
 	}
 
 	var version int64
-	err = l.transact(ctx, trip{begin: beginRead, queue: func(b *pgx.Batch) {
+	err = l.transact(ctx, trip{begin: beginRead, limits: setLimits, queue: func(b *pgx.Batch) {
 		b.Queue(schemaVersion).QueryRow(func(row pgx.Row) error { return row.Scan(&version) })
 	}})
 	if code(err) == undefinedTable {
@@ -70,7 +70,7 @@ func (l *Ledger) checkNewerSchema(ctx context.Context, version int64) error {
 		oldest int64
 		said   bool
 	)
-	err := l.transact(ctx, trip{begin: beginRead, queue: func(b *pgx.Batch) {
+	err := l.transact(ctx, trip{begin: beginRead, limits: setLimits, queue: func(b *pgx.Batch) {
 		b.Queue(oldestProgram, pgx.NamedArgs{"version": version}).QueryRow(func(row pgx.Row) error { return row.Scan(&oldest, &said) })
 	}})
 	switch {
@@ -88,7 +88,7 @@ func (l *Ledger) checkNewerSchema(ctx context.Context, version int64) error {
 // a connection like everybody else: a ledger whose pool is used up cannot take a
 // claim either.
 func (l *Ledger) Ping(ctx context.Context) error {
-	err := l.transact(ctx, trip{begin: beginRead, queue: func(b *pgx.Batch) {
+	err := l.transact(ctx, trip{begin: beginRead, limits: setLimits, queue: func(b *pgx.Batch) {
 		b.Queue(writable).QueryRow(func(row pgx.Row) error {
 			var ok bool
 			if err := row.Scan(&ok); err != nil {

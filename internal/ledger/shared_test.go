@@ -1,7 +1,6 @@
 package ledger_test
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"sync"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/safeledger/safeledger/internal/ledger"
@@ -335,71 +333,4 @@ func TestReplicasSharingTransactionsNeverDeadlock(t *testing.T) {
 	if deadlocks != 0 {
 		t.Errorf("%d deadlocks", deadlocks)
 	}
-}
-
-// A plan that is made while a table is nearly empty is kept while it fills up. If it read
-// the table from one end to the other, be it by an index, the first morning of a new ledger
-// would slow down with every payment (a thousand rows: 40 ms for each transaction after a
-// minute); and rows would be locked in no order.
-func TestStatementsOfManyRowsGoByTheIndexHoweverSmallTheTable(t *testing.T) {
-	t.Parallel()
-	ids := []uuid.UUID{uuid.New(), uuid.New()}
-	type said struct {
-		sql  string
-		args pgx.NamedArgs
-	}
-	with := func(sql string, args pgx.NamedArgs) said { return said{sql, args} }
-	statements := map[string]said{
-		"decide":    with(ledger.DecideStatement(ids)),
-		"settle":    with(ledger.SettleStatement(ids)),
-		"keepCalls": with(ledger.KeepCallsStatement(ids)),
-		"lease": {ledger.LeaseStatement, ledger.LeaseArgs(payment.LeaseOrder{
-			Kinds: []payment.Operation{payment.Reversal, payment.Capture, payment.Release, payment.Credit}, Limit: 5, Lease: time.Minute, Sends: true, Retries: 5, Lookups: 5, Backlog: time.Hour,
-		})},
-		"recover": {ledger.RecoverStatement, pgx.NamedArgs{"from": time.Now().Add(-time.Hour), "until": time.Now(), "batch": 100}},
-		"thin":    {ledger.ThinStatement, pgx.NamedArgs{"keep": time.Hour, "batch": 100}},
-	}
-	for _, rows := range []int{0, 1, 10, 100, 1000} {
-		for _, known := range []string{"", "ANALYZE public.payments, public.operations, public.wallet_calls", "VACUUM ANALYZE public.payments, public.operations, public.wallet_calls"} {
-			db := pgtest.New(t)
-			conn := db.Connect(t)
-			fillWithDeclined(t, conn, rows)
-			if known != "" {
-				execute(t, conn, known)
-			}
-			for name, statement := range statements {
-				for _, mode := range []string{"force_generic_plan", "force_custom_plan"} {
-					tx, err := conn.Begin(t.Context())
-					if err != nil {
-						t.Fatal(err)
-					}
-					execute(t, conn, "SET LOCAL plan_cache_mode = "+mode)
-					var timeout *string
-					if _, err := conn.Exec(t.Context(), ledger.SetLimitsByIndex, pgx.NamedArgs{"statement_timeout": timeout, "lock_timeout": timeout}); err != nil {
-						t.Fatal(err)
-					}
-					if p := explain(t, conn, statement.sql, statement.args); len(p.scans) == 0 || len(p.whole) > 0 {
-						t.Errorf("%s, %d rows, %q, %s: reads %v, all of %v", name, rows, known, mode, p.scans, p.whole)
-					}
-					if err := tx.Rollback(context.WithoutCancel(t.Context())); err != nil {
-						t.Fatal(err)
-					}
-				}
-			}
-		}
-	}
-}
-
-// fillWithDeclined makes so many payments, declined, each with its reversal.
-func fillWithDeclined(t *testing.T, conn *pgx.Conn, rows int) {
-	t.Helper()
-	execute(t, conn, `
-INSERT INTO public.payments (id, caller, operation, key_hash, fingerprint, reference, account, amount_minor, currency, state, code, created_at, decided_at)
-SELECT public.uuid_v7(now()), 'till', 'debit', sha256(i::text::bytea) || '\x000000000000', sha256(i::text::bytea) || '\x01', gen_random_uuid(),
-       'ALICE', 1, 'EUR', 'DECLINED', 'WALLET_TIMEOUT', now(), now()
-FROM generate_series(1, $1::int) AS i`, rows)
-	execute(t, conn, `
-INSERT INTO public.operations (id, kind, payment_id, outbound_key, reverses, account, amount_minor, currency, state, due_at, created_at)
-SELECT public.uuid_v7(now()), 'reversal', id, gen_random_uuid(), reference, account, amount_minor, currency, 'PENDING', now(), now()
-FROM public.payments`)
 }

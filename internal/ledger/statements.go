@@ -27,15 +27,16 @@ SELECT set_config('statement_timeout', coalesce(@statement_timeout::text, curren
 id, caller, operation, account, amount_minor, currency, till_reference, metadata,
 reference, state, code, wallet_id, created_at, decided_at`
 
-	// setLimitsByIndex is setLimits for statements whose arguments are arrays. Every
-	// plan must go by the index from each element, in the order of the array: that is
-	// the order of the locks. A plan that is made while a table is nearly empty would
-	// read all of it instead, and be kept while the table grows.
+	// setLimitsByIndex is setLimits for whatever a till or an attempt waits for: every
+	// plan must go by an index, from each value that it is given. A plan that is made
+	// while a table is nearly empty would read all of it instead, and be kept while the
+	// table grows (ADR 0021). Of many values it goes in their order, which is that of the
+	// locks.
 	//
-	// Where such a statement meets a row it says id = ANY (ARRAY[…]) and not id = …: with
+	// Where a statement of many meets a row it says id = ANY (ARRAY[…]) and not id = …: with
 	// an equality PostgreSQL also thinks of reading the whole index, in its order, to merge
-	// the two, and goes on to do so where merging is off and the table has a few rows (OFFSET
-	// 0 keeps a question a question, for the same reason).
+	// the two, and does so where merging is off and the table has a few rows (OFFSET 0 keeps
+	// a question a question, for the same reason).
 	setLimitsByIndex = setLimits + `,
        set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true),
        set_config('enable_mergejoin', 'off', true), set_config('jit', 'off', true)`

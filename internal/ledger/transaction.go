@@ -41,7 +41,7 @@ const (
 // this one, bounded by the caller's deadline alone.)
 type trip struct {
 	begin    string
-	limits   string        // setLimits if empty
+	limits   string        // setLimitsByIndex if empty
 	lockWait time.Duration // 0: as the server has it
 	queue    func(*pgx.Batch)
 }
@@ -60,7 +60,7 @@ func (l *Ledger) transact(ctx context.Context, t trip) error {
 
 	batch := &pgx.Batch{}
 	batch.Queue(t.begin)
-	batch.Queue(cmp.Or(t.limits, setLimits), pgx.NamedArgs{
+	batch.Queue(cmp.Or(t.limits, setLimitsByIndex), pgx.NamedArgs{
 		"statement_timeout": statementTimeout(ctx),
 		"lock_timeout":      milliseconds(t.lockWait),
 	})

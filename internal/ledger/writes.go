@@ -160,7 +160,7 @@ func (l *Ledger) store(ctx context.Context, w writes) error {
 // write stores w in one transaction, one round trip, one commit.
 func (l *Ledger) write(ctx context.Context, w writes) error {
 	w.inOrder()
-	t := trip{begin: begin, limits: setLimitsByIndex, queue: func(b *pgx.Batch) {
+	t := trip{begin: begin, queue: func(b *pgx.Batch) {
 		if len(w.claims) > 0 {
 			queueClaims(b, w.claims)
 		}
@@ -280,7 +280,7 @@ func (l *Ledger) keepCalls(ctx context.Context, id uuid.UUID, made []payment.Wal
 	}
 	calls := newCalling(len(made))
 	calls.add(id, decisionFence, made, 0)
-	return l.transact(ctx, trip{begin: begin, limits: setLimitsByIndex, queue: func(b *pgx.Batch) {
+	return l.transact(ctx, trip{begin: begin, queue: func(b *pgx.Batch) {
 		b.Queue(keepCalls, calls.arguments())
 	}})
 }
