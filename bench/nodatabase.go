@@ -118,7 +118,9 @@ func runWithoutDatabase(ctx context.Context) error {
 	group.Go(func() error {
 		return listenAndServe(ctx, cfg.AdminAddr, server(telemetry.Admin(registry, fine, fine), cfg, log))
 	})
-	group.Go(func() error { return listenAndServe(ctx, cfg.HTTPAddr, server(telemetry.Traced(g.Handler(handler)), cfg, log)) })
+	group.Go(func() error {
+		return listenAndServe(ctx, cfg.HTTPAddr, server(telemetry.Traced(g.Handler(handler)), cfg, log))
+	})
 	return group.Wait()
 }
 
