@@ -122,11 +122,14 @@ type planNode struct {
 	Plans    []planNode `json:"Plans"`
 }
 
-// readsWhole reports whether n reads a table or an index from one end to the other.
-func (n planNode) readsWhole() bool {
+// readsWhole reports whether n reads a table or an index from one end to the other; first
+// are the columns by which indexes are in order.
+func (n planNode) readsWhole(first map[string]string) bool {
 	switch n.Type {
-	case "Seq Scan", "Index Scan", "Index Only Scan", "Bitmap Index Scan":
-		return n.Cond == ""
+	case "Seq Scan":
+		return true
+	case "Index Scan", "Index Only Scan", "Bitmap Index Scan":
+		return !strings.Contains(n.Cond, first[n.Index])
 	}
 	return false
 }

@@ -20,7 +20,7 @@ o.wallet_id, o.created_at, o.ended_at`
 	// refers to the row. A replay locks nothing, and so writes nothing.
 	lockNamed = `
 SELECT FROM public.payments
-WHERE id = @payment_id::uuid AND caller = @caller::text
+WHERE id = @payment_id::uuid AND (caller = @caller::text) IS TRUE
   AND NOT EXISTS (SELECT FROM public.operations WHERE ` + ofItsKey + `)
 FOR NO KEY UPDATE`
 
@@ -36,7 +36,7 @@ SELECT ` + followUpColumns + `, fingerprint FROM public.operations WHERE ` + ofI
 named AS (
 SELECT id, account, amount_minor, currency, state, ` + overdue + ` AS overdue
 FROM public.payments
-WHERE id = @payment_id::uuid AND caller = @caller::text AND operation = @of::text),
+WHERE id = @payment_id::uuid AND (caller = @caller::text) IS TRUE AND (operation = @of::text) IS TRUE),
 so_far AS (
 SELECT coalesce(bool_or(kind = 'reversal' OR cancelled), false) AS reversed,
        coalesce(bool_or(kind = 'release' AND state <> 'REJECTED'), false) AS released,
@@ -113,7 +113,7 @@ FOR NO KEY UPDATE`
 	lockReleaseOfKey = `
 SELECT FROM public.operations AS o
 JOIN public.payments AS p ON o.payment_id = ANY (ARRAY[p.id])
-WHERE p.key_hash = @key_hash::bytea AND p.caller = @caller::text AND p.operation = @operation::text AND o.kind = 'release'
+WHERE p.key_hash = @key_hash::bytea AND p.caller = @caller::text AND p.operation = @operation::text AND (o.kind = 'release') IS TRUE
 FOR NO KEY UPDATE OF o`
 
 	// cancel is the table of contract section 1, Cancel by key, on the snapshot that is
@@ -190,7 +190,7 @@ WHERE ` + ofItsKey
 SELECT ` + followUpColumnsOfO + `
 FROM public.operations AS o
 JOIN public.payments AS p ON o.payment_id = ANY (ARRAY[p.id])
-WHERE p.id = @id::uuid AND p.caller = @caller::text
+WHERE p.id = @id::uuid AND (p.caller = @caller::text) IS TRUE
 ORDER BY o.created_at, o.id`
 
 	followUpsByKey = `

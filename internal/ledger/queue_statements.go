@@ -91,7 +91,7 @@ LEFT JOIN LATERAL (
     SELECT sum(c.amount_minor) FILTER (WHERE c.state = 'SUCCEEDED') AS back,
            bool_or(c.state IN ('PENDING', 'PARKED')) AS open
     FROM public.operations AS c
-    WHERE o.kind = 'reversal' AND c.payment_id = o.payment_id AND c.kind = 'credit') AS given ON true
+    WHERE o.kind = 'reversal' AND c.payment_id = o.payment_id AND (c.kind = 'credit') IS TRUE) AS given ON true
 ORDER BY o.place`
 
 	// endsAs is the state that an attempt at o ends in. A release whose hold was cancelled

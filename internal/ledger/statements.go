@@ -214,7 +214,7 @@ WHERE low_water = @stored::timestamptz AND @mark::timestamptz <= clock_timestamp
 	paymentByID = `
 SELECT ` + paymentColumns + `, ` + overdue + `
 FROM public.payments
-WHERE id = @id::uuid AND caller = @caller::text`
+WHERE id = @id::uuid AND (caller = @caller::text) IS TRUE`
 
 	paymentByKey = `
 SELECT ` + paymentColumns + `, ` + overdue + `
