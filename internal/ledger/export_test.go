@@ -56,6 +56,12 @@ func SettleStatement(ids []uuid.UUID) (sql string, args pgx.NamedArgs) {
 	return queued(&b)
 }
 
+// DecideAndDie is Decide of a process that ends as soon as the decision is written, or is
+// not because it came late.
+func (l *Ledger) DecideAndDie(ctx context.Context, p payment.Payment, d payment.Decision) error {
+	return l.store(ctx, writes{decisions: []*deciding{{id: p.ID, decision: d}}})
+}
+
 // ClaimStatement is what claims run.
 func ClaimStatement(requests []payment.Request) (sql string, args pgx.NamedArgs, err error) {
 	claims := make([]*claiming, len(requests))

@@ -1,6 +1,7 @@
 package ledger_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -108,6 +109,34 @@ func TestCallsOfALateHandlerAreKept(t *testing.T) {
 	}
 	if len(timeline.Calls) != 1 || timeline.Calls[0].Outcome != "success" {
 		t.Errorf("calls: %+v, want the one that was made", timeline.Calls)
+	}
+}
+
+// A handler that comes late and dies at that moment leaves its call and the lookup behind,
+// or neither: a lookup alone looks as if somebody had asked without a reason.
+func TestALookupIsNeverKeptWithoutItsCall(t *testing.T) {
+	t.Parallel()
+	l, _ := open(t, pgtest.New(t).URL, ledger.Options{}, never)
+	p := claimed(t, l, "cancelled")
+	cancelled(t, l, payment.Debit, "cancelled")
+	d := payment.DeclineAndReverse(payment.WalletTimeout)
+	d.Calls = []payment.WalletCall{
+		{Call: "debit", Outcome: "ambiguous", Reason: payment.ReasonTimeout}, {Call: "lookup", Outcome: "no_evidence", Reason: payment.ReasonTimeout},
+	}
+	if err := l.DecideAndDie(t.Context(), p, d); err != nil {
+		t.Fatal(err)
+	}
+	timeline, _, err := l.Timeline(t.Context(), p.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls := make([]string, len(timeline.Calls))
+	for i, c := range timeline.Calls {
+		calls[i] = c.Call
+	}
+	slices.Sort(calls)
+	if !slices.Equal(calls, []string{"debit", "lookup"}) {
+		t.Errorf("calls: %v, want both", calls)
 	}
 }
 

@@ -81,8 +81,8 @@ p.id, p.caller, p.operation, p.account, p.amount_minor, p.currency, p.till_refer
 p.reference, p.state, p.code, p.wallet_id, p.created_at, p.decided_at`
 
 	// decideSome stores decisions where there are none yet: state moves forward once,
-	// whoever comes first. It touches no column of an index. The first call that led to
-	// each is along, for firstCalls.
+	// whoever comes first. It touches no column of an index. The call that led to each, if
+	// it was one, is along for firstCalls.
 	decideSome = `
 UPDATE public.payments AS p
 SET state = d.state, code = d.code, wallet_id = d.wallet_id, decided_at = clock_timestamp()
@@ -115,8 +115,8 @@ SELECT c.id, 0, 1, 1, ` + callValues + `
 FROM decided AS c
 WHERE c.call IS NOT NULL`
 
-	// keepCalls stores calls that handlers made where decide does not: the second of a
-	// decision, and all of who came late. Whoever decides twice made them once.
+	// keepCalls stores calls that handlers made where decide does not: those of a decision
+	// that had several, and the one of who came late. Whoever decides twice made them once.
 	keepCalls = `
 INSERT INTO public.wallet_calls (` + callColumns + `)
 SELECT c.subject_id, c.fence, c.n, 1, ` + callValues + `

@@ -218,11 +218,14 @@ func queueClaims(b *pgx.Batch, claims []*claiming) {
 
 // queueDecisions stores decisions where there are none yet, with the call that led to
 // each. Of one that comes late, who stores it learns that it was not won, and keeps the
-// calls himself.
+// call himself. Several calls of one decision are kept here in any case, together: a lookup
+// without the call that it was about would look as if it had been made without a reason.
 func queueDecisions(b *pgx.Batch, decisions []*deciding) {
-	n, more := len(decisions), 0
+	n, several := len(decisions), 0
 	for _, d := range decisions {
-		more += max(len(d.decision.Calls)-1, 0)
+		if made := len(d.decision.Calls); made > 1 {
+			several += made
+		}
 	}
 	var (
 		ids                      = column[pgtype.UUID](n)
@@ -233,18 +236,20 @@ func queueDecisions(b *pgx.Batch, decisions []*deciding) {
 		calls, outcomes, reasons = column[pgtype.Text](n), column[pgtype.Text](n), column[pgtype.Text](n)
 		statuses, agos, tooks    = column[pgtype.Int8](n), column[pgtype.Int8](n), column[pgtype.Int8](n)
 		of                       = make(map[[16]byte]*deciding, n)
-		others                   = newCalling(more)
+		others                   = newCalling(several)
 		statement                = decide
 	)
 	for i, d := range decisions {
 		*ids[i], *states[i] = pgUUID(d.id), pgText(d.decision.State)
 		*codes[i], *walletIDs[i], *reverse[i] = pgText(d.decision.Code), pgText(d.decision.WalletID), pgBool(d.decision.Reverse)
 		*traceparents[i] = pgText(d.traceparent)
-		if made := d.decision.Calls; len(made) > 0 {
+		switch made := d.decision.Calls; {
+		case len(made) > 1:
+			others.add(d.id, decisionFence, made)
+		case len(made) == 1:
 			*calls[i], *outcomes[i], *reasons[i] = pgText(made[0].Call), pgText(made[0].Outcome), required(made[0].Reason)
 			*statuses[i] = pgInt(made[0].Status)
 			*agos[i], *tooks[i] = pgInt(made[0].Ago.Microseconds()), pgInt(made[0].Took.Microseconds())
-			others.add(d.id, decisionFence, made, 1)
 		}
 		of[d.id] = d
 		d.won = false
@@ -267,7 +272,7 @@ func queueDecisions(b *pgx.Batch, decisions []*deciding) {
 		})
 		return err
 	})
-	if more > 0 {
+	if several > 0 {
 		b.Queue(keepCalls, others.arguments())
 	}
 }
@@ -279,7 +284,7 @@ func (l *Ledger) keepCalls(ctx context.Context, id uuid.UUID, made []payment.Wal
 		return nil
 	}
 	calls := newCalling(len(made))
-	calls.add(id, decisionFence, made, 0)
+	calls.add(id, decisionFence, made)
 	return l.transact(ctx, trip{begin: begin, queue: func(b *pgx.Batch) {
 		b.Queue(keepCalls, calls.arguments())
 	}})
@@ -319,7 +324,7 @@ func queueSettlements(b *pgx.Batch, settlements []*settling) {
 			*unspent[i] = pgInt(1)
 		}
 		*lookups[i], *lateChecks[i] = pgInt(s.Lookups), pgInt(s.LateChecks)
-		made.add(s.ID, s.Fence, s.Calls, 0)
+		made.add(s.ID, s.Fence, s.Calls)
 		of[s.ID] = s
 		s.settled = false
 	}
@@ -362,11 +367,8 @@ func newCalling(calls int) calling {
 	}
 }
 
-// add adds the calls that were made from the one with this index on: the place of a call
-// in the timeline counts all of them.
-func (c *calling) add(subject uuid.UUID, fence int64, made []payment.WalletCall, from int) {
-	for i := from; i < len(made); i++ {
-		m := made[i]
+func (c *calling) add(subject uuid.UUID, fence int64, made []payment.WalletCall) {
+	for i, m := range made {
 		*c.subjects[c.n], *c.fences[c.n], *c.places[c.n] = pgUUID(subject), pgInt(fence), pgInt(i+1)
 		*c.calls[c.n], *c.outcomes[c.n], *c.reasons[c.n] = pgText(m.Call), pgText(m.Outcome), required(m.Reason)
 		*c.statuses[c.n] = pgInt(m.Status)
