@@ -1,6 +1,6 @@
 // Package budget is the arithmetic of deadlines: how long a till still waits,
 // what of that we may use, and what each step gets of it. It is pure; callers
-// pass the time in, and every duration is exact.
+// pass the time in, and every duration is exact. Only Context knows a clock.
 package budget
 
 import (

@@ -34,8 +34,7 @@ func (l *Ledger) Waiting() int {
 	return len(l.group.waiting)
 }
 
-// DecideStatement and SettleStatement are what a decision and a settlement run, with
-// arguments for some ids.
+// DecideStatement is what decisions run, with arguments for some ids.
 func DecideStatement(ids []uuid.UUID) (sql string, args pgx.NamedArgs) {
 	decisions := make([]*deciding, len(ids))
 	for i, id := range ids {
@@ -43,16 +42,6 @@ func DecideStatement(ids []uuid.UUID) (sql string, args pgx.NamedArgs) {
 	}
 	var b pgx.Batch
 	queueDecisions(&b, decisions)
-	return queued(&b)
-}
-
-func SettleStatement(ids []uuid.UUID) (sql string, args pgx.NamedArgs) {
-	settlements := make([]*settling, len(ids))
-	for i, id := range ids {
-		settlements[i] = &settling{Settlement: payment.Settlement{ID: id, Fence: 1, State: payment.Succeeded}}
-	}
-	var b pgx.Batch
-	queueSettlements(&b, settlements)
 	return queued(&b)
 }
 
@@ -82,5 +71,5 @@ func queued(b *pgx.Batch) (sql string, args pgx.NamedArgs) {
 	return q.SQL, args
 }
 
-// SetLimitsByIndex is said before each of them.
+// SetLimitsByIndex is said before whatever is waited for.
 const SetLimitsByIndex = setLimitsByIndex

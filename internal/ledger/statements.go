@@ -36,7 +36,9 @@ reference, state, code, wallet_id, created_at, decided_at`
 	// Where a statement of many meets a row it says id = ANY (ARRAY[…]) and not id = …: with
 	// an equality PostgreSQL also thinks of reading the whole index, in its order, to merge
 	// the two, and does so where merging is off and the table has a few rows (OFFSET 0 keeps
-	// a question a question, for the same reason).
+	// a question a question, for the same reason). And what an index has in a later place
+	// than its first is asked as (…) IS TRUE where another index is meant: of an empty table
+	// the plan would else go through the whole of the wrong one.
 	setLimitsByIndex = setLimits + `,
        set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true),
        set_config('enable_mergejoin', 'off', true), set_config('jit', 'off', true)`
@@ -82,7 +84,7 @@ p.reference, p.state, p.code, p.wallet_id, p.created_at, p.decided_at`
 
 	// decideSome stores decisions where there are none yet: state moves forward once,
 	// whoever comes first. It touches no column of an index. The call that led to each, if
-	// it was one, is along for firstCalls.
+	// it was one, is along for soleCalls.
 	decideSome = `
 UPDATE public.payments AS p
 SET state = d.state, code = d.code, wallet_id = d.wallet_id, decided_at = clock_timestamp()
@@ -96,7 +98,7 @@ RETURNING p.id, p.decided_at, d.call, d.outcome, d.reason, d.status, d.ago, d.to
 	// was decided here had none before, so nothing needs to be looked for.
 	decide = `
 WITH decided AS (` + decideSome + `),
-made AS (` + firstCalls + `)
+made AS (` + soleCalls + `)
 SELECT id, decided_at FROM decided`
 
 	// decideAndReverse is decide with the rows of the reversals in the same statement: a
@@ -105,11 +107,11 @@ SELECT id, decided_at FROM decided`
 WITH decided AS (` + decideSome + `, p.reference, p.account, p.amount_minor, p.currency, d.reverse, d.traceparent),
 reversal AS (` + reverseDecided + `
 WHERE reverse),
-made AS (` + firstCalls + `)
+made AS (` + soleCalls + `)
 SELECT id, decided_at FROM decided`
 
-	// firstCalls are the calls in the CTE `decided`. There is no lease, so the fence is 0.
-	firstCalls = `
+	// soleCalls are the calls in the CTE `decided`. There is no lease, so the fence is 0.
+	soleCalls = `
 INSERT INTO public.wallet_calls (` + callColumns + `)
 SELECT c.id, 0, 1, 1, ` + callValues + `
 FROM decided AS c

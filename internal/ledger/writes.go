@@ -228,16 +228,15 @@ func queueDecisions(b *pgx.Batch, decisions []*deciding) {
 		}
 	}
 	var (
-		ids                      = column[pgtype.UUID](n)
-		states                   = column[pgtype.Text](n)
-		codes, walletIDs         = column[pgtype.Text](n), column[pgtype.Text](n)
-		reverse                  = column[pgtype.Bool](n)
-		traceparents             = column[pgtype.Text](n)
-		calls, outcomes, reasons = column[pgtype.Text](n), column[pgtype.Text](n), column[pgtype.Text](n)
-		statuses, agos, tooks    = column[pgtype.Int8](n), column[pgtype.Int8](n), column[pgtype.Int8](n)
-		of                       = make(map[[16]byte]*deciding, n)
-		others                   = newCalling(several)
-		statement                = decide
+		ids              = column[pgtype.UUID](n)
+		states           = column[pgtype.Text](n)
+		codes, walletIDs = column[pgtype.Text](n), column[pgtype.Text](n)
+		reverse          = column[pgtype.Bool](n)
+		traceparents     = column[pgtype.Text](n)
+		sole             = newTold(n)
+		others           = newCalling(several)
+		of               = make(map[[16]byte]*deciding, n)
+		statement        = decide
 	)
 	for i, d := range decisions {
 		*ids[i], *states[i] = pgUUID(d.id), pgText(d.decision.State)
@@ -247,9 +246,7 @@ func queueDecisions(b *pgx.Batch, decisions []*deciding) {
 		case len(made) > 1:
 			others.add(d.id, decisionFence, made)
 		case len(made) == 1:
-			*calls[i], *outcomes[i], *reasons[i] = pgText(made[0].Call), pgText(made[0].Outcome), required(made[0].Reason)
-			*statuses[i] = pgInt(made[0].Status)
-			*agos[i], *tooks[i] = pgInt(made[0].Ago.Microseconds()), pgInt(made[0].Took.Microseconds())
+			sole.set(i, made[0])
 		}
 		of[d.id] = d
 		d.won = false
@@ -257,10 +254,9 @@ func queueDecisions(b *pgx.Batch, decisions []*deciding) {
 			statement = decideAndReverse
 		}
 	}
-	b.Queue(statement, pgx.NamedArgs{
-		"ids": ids, "states": states, "codes": codes, "wallet_ids": walletIDs, "reverse": reverse, "traceparents": traceparents,
-		"calls": calls, "outcomes": outcomes, "reasons": reasons, "statuses": statuses, "agos": agos, "tooks": tooks,
-	}).Query(func(rows pgx.Rows) error {
+	args := pgx.NamedArgs{"ids": ids, "states": states, "codes": codes, "wallet_ids": walletIDs, "reverse": reverse, "traceparents": traceparents}
+	sole.arguments(args)
+	b.Queue(statement, args).Query(func(rows pgx.Rows) error {
 		var (
 			id        [16]byte
 			decidedAt time.Time
@@ -273,21 +269,19 @@ func queueDecisions(b *pgx.Batch, decisions []*deciding) {
 		return err
 	})
 	if several > 0 {
-		b.Queue(keepCalls, others.arguments())
+		others.keep(b)
 	}
 }
 
-// keepCalls stores the calls of who came late: what was on the wire is known also where
-// somebody else has decided.
+// keepCalls stores the call of who came late: what was on the wire is known also where
+// somebody else has decided. Several of them are kept already, see queueDecisions.
 func (l *Ledger) keepCalls(ctx context.Context, id uuid.UUID, made []payment.WalletCall) error {
-	if len(made) == 0 {
+	if len(made) != 1 {
 		return nil
 	}
 	calls := newCalling(len(made))
 	calls.add(id, decisionFence, made)
-	return l.transact(ctx, trip{begin: begin, queue: func(b *pgx.Batch) {
-		b.Queue(keepCalls, calls.arguments())
-	}})
+	return l.transact(ctx, trip{begin: begin, queue: calls.keep})
 }
 
 // queueSettlements ends attempts whose lease is still the newest.
@@ -333,7 +327,7 @@ func queueSettlements(b *pgx.Batch, settlements []*settling) {
 		"pauses": pauses, "turns": turns, "resolves": resolves, "unspent": unspent, "target_ids": targetIDs,
 		"lookups": lookups, "late_checks": lateChecks, "last_reasons": lastReasons, "doubts": doubts,
 	}
-	maps.Copy(args, made.arguments())
+	made.arguments(args)
 	b.Queue(settle, args).Query(func(rows pgx.Rows) error {
 		var id [16]byte
 		_, err := pgx.ForEachRow(rows, []any{&id}, func() error {
@@ -347,39 +341,64 @@ func queueSettlements(b *pgx.Batch, settlements []*settling) {
 // decisionFence is the fence of the calls that a handler makes: there is no lease.
 const decisionFence = 0
 
-// calling is wallet calls as calls (statements.go) reads them: columns, with a place
-// for each call.
-type calling struct {
-	n                        int // how many there are so far
-	subjects                 pgtype.FlatArray[*pgtype.UUID]
-	fences, places, statuses pgtype.FlatArray[*pgtype.Int8]
+// told is what is told of wallet calls: columns, null where no call is set.
+type told struct {
 	calls, outcomes, reasons pgtype.FlatArray[*pgtype.Text]
-	agos, tooks              pgtype.FlatArray[*pgtype.Int8]
+	statuses, agos, tooks    pgtype.FlatArray[*pgtype.Int8]
+}
+
+func newTold(n int) told {
+	return told{
+		calls: column[pgtype.Text](n), outcomes: column[pgtype.Text](n), reasons: column[pgtype.Text](n),
+		statuses: column[pgtype.Int8](n), agos: column[pgtype.Int8](n), tooks: column[pgtype.Int8](n),
+	}
+}
+
+func (c *told) set(i int, made payment.WalletCall) {
+	*c.calls[i], *c.outcomes[i], *c.reasons[i] = pgText(made.Call), pgText(made.Outcome), required(made.Reason)
+	*c.statuses[i] = pgInt(made.Status)
+	*c.agos[i], *c.tooks[i] = pgInt(made.Ago.Microseconds()), pgInt(made.Took.Microseconds())
+}
+
+func (c *told) arguments(args pgx.NamedArgs) {
+	maps.Copy(args, pgx.NamedArgs{
+		"calls": c.calls, "outcomes": c.outcomes, "reasons": c.reasons, "statuses": c.statuses, "agos": c.agos, "tooks": c.tooks,
+	})
+}
+
+// calling is wallet calls as `calls` of statements.go reads them, with what they are about.
+type calling struct {
+	told
+
+	n              int // how many there are so far
+	subjects       pgtype.FlatArray[*pgtype.UUID]
+	fences, places pgtype.FlatArray[*pgtype.Int8]
 }
 
 // newCalling has room for so many calls, which must all be added.
-func newCalling(calls int) calling {
+func newCalling(n int) calling {
 	return calling{
-		subjects: column[pgtype.UUID](calls),
-		fences:   column[pgtype.Int8](calls), places: column[pgtype.Int8](calls), statuses: column[pgtype.Int8](calls),
-		calls: column[pgtype.Text](calls), outcomes: column[pgtype.Text](calls), reasons: column[pgtype.Text](calls),
-		agos: column[pgtype.Int8](calls), tooks: column[pgtype.Int8](calls),
+		told:     newTold(n),
+		subjects: column[pgtype.UUID](n), fences: column[pgtype.Int8](n), places: column[pgtype.Int8](n),
 	}
 }
 
 func (c *calling) add(subject uuid.UUID, fence int64, made []payment.WalletCall) {
 	for i, m := range made {
 		*c.subjects[c.n], *c.fences[c.n], *c.places[c.n] = pgUUID(subject), pgInt(fence), pgInt(i+1)
-		*c.calls[c.n], *c.outcomes[c.n], *c.reasons[c.n] = pgText(m.Call), pgText(m.Outcome), required(m.Reason)
-		*c.statuses[c.n] = pgInt(m.Status)
-		*c.agos[c.n], *c.tooks[c.n] = pgInt(m.Ago.Microseconds()), pgInt(m.Took.Microseconds())
+		c.set(c.n, m)
 		c.n++
 	}
 }
 
-func (c *calling) arguments() pgx.NamedArgs {
-	return pgx.NamedArgs{
-		"subjects": c.subjects, "call_fences": c.fences, "places": c.places, "statuses": c.statuses,
-		"calls": c.calls, "outcomes": c.outcomes, "reasons": c.reasons, "agos": c.agos, "tooks": c.tooks,
-	}
+func (c *calling) arguments(args pgx.NamedArgs) {
+	c.told.arguments(args)
+	args["subjects"], args["call_fences"], args["places"] = c.subjects, c.fences, c.places
+}
+
+// keep stores them as what handlers made.
+func (c *calling) keep(b *pgx.Batch) {
+	args := pgx.NamedArgs{}
+	c.arguments(args)
+	b.Queue(keepCalls, args)
 }
