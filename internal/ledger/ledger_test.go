@@ -385,6 +385,43 @@ func TestConnectionToAReadOnlyDatabaseIsReplaced(t *testing.T) {
 	}
 }
 
+// The database came back, or somebody ended the sessions of this service. What a pool
+// still holds then is dead, and were one such connection taken for the database, the
+// gate would refuse everybody for a second that the database was there.
+func TestAPingIsAboutTheDatabaseAndNotAboutALostConnection(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	const size = 4
+	l, pool := open(t, db.URL, ledger.Options{MaxConns: size}, never)
+	held := make([]*pgxpool.Conn, size)
+	pids := make([]uint32, size)
+	for i := range held {
+		var err error
+		if held[i], err = pool.Acquire(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		pids[i] = held[i].Conn().PgConn().PID()
+	}
+	conn := db.Connect(t)
+	for _, pid := range pids {
+		// It waits for the end of the session, up to so many milliseconds.
+		var ended bool
+		if err := conn.QueryRow(t.Context(), "SELECT pg_terminate_backend($1, 10000)", pid).Scan(&ended); err != nil || !ended {
+			t.Fatalf("end a session: %v, %v", ended, err)
+		}
+	}
+	for _, c := range held { // unused since a moment only: nothing makes the pool suspect them
+		c.Release()
+	}
+	before := pool.Stat().NewConnsCount()
+	if err := l.Ping(t.Context()); err != nil {
+		t.Errorf("ping: %v", err)
+	}
+	if opened := pool.Stat().NewConnsCount() - before; opened != 1 {
+		t.Errorf("%d connections opened, want 1: the test proves nothing if the old ones were not met", opened)
+	}
+}
+
 // A pod whose clock is minutes off must neither decline what is young nor spare
 // what is old (field report D26): this package may not ask for the time. What it
 // does with a clock, time until a deadline, concerns its own patience.

@@ -86,9 +86,23 @@ func (l *Ledger) checkNewerSchema(ctx context.Context, version int64) error {
 
 // Ping reports whether the database can be reached and takes writes. It waits for
 // a connection like everybody else: a ledger whose pool is used up cannot take a
-// claim either.
+// claim either. A connection from before that turns out to be lost, or to lead to what
+// is a standby now, says nothing of the database: another is asked, until one answers,
+// or none can be had, or a new one fails too.
 func (l *Ledger) Ping(ctx context.Context) error {
-	err := l.transact(ctx, trip{begin: beginRead, limits: setLimits, queue: func(b *pgx.Batch) {
+	opened := l.pool.Stat().NewConnsCount()
+	err := l.pingOnce(ctx)
+	for errors.Is(err, errConnectionLost) && l.pool.Stat().NewConnsCount() == opened {
+		err = l.pingOnce(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("ping the database: %w", err)
+	}
+	return nil
+}
+
+func (l *Ledger) pingOnce(ctx context.Context) error {
+	return l.transact(ctx, trip{begin: beginRead, limits: setLimits, queue: func(b *pgx.Batch) {
 		b.Queue(writable).QueryRow(func(row pgx.Row) error {
 			var ok bool
 			if err := row.Scan(&ok); err != nil {
@@ -100,8 +114,4 @@ func (l *Ledger) Ping(ctx context.Context) error {
 			return nil
 		})
 	}})
-	if err != nil {
-		return fmt.Errorf("ping the database: %w", err)
-	}
-	return nil
 }

@@ -93,7 +93,11 @@ func (l *Ledger) transact(ctx context.Context, t trip) error {
 		if !written && refusal(err) {
 			err = fmt.Errorf("%w: %w", errRolledBack, err)
 		}
-		return classify(errors.Join(err, leave(ctx, conn, err)))
+		err = classify(errors.Join(err, leave(ctx, conn, err)))
+		if conn.Conn().IsClosed() {
+			err = fmt.Errorf("%w: %w", errConnectionLost, err)
+		}
+		return err
 	}
 	return nil
 }
@@ -108,9 +112,11 @@ func refusal(err error) bool {
 }
 
 var (
-	errNotCommitted = errors.New("the transaction was not committed")
-	errRolledBack   = errors.New("the transaction was rolled back")
-	errNotWritable  = errors.New("the database takes no writes: a standby, or read-only")
+	// errConnectionLost goes with any of the others: this one leads nowhere any more.
+	errConnectionLost = errors.New("the connection is lost")
+	errNotCommitted   = errors.New("the transaction was not committed")
+	errRolledBack     = errors.New("the transaction was rolled back")
+	errNotWritable    = errors.New("the database takes no writes: a standby, or read-only")
 )
 
 // leave makes conn fit for the next one after a trip failed with err: behind a

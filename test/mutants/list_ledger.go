@@ -12,6 +12,7 @@ func ledgerMutants() []mutant {
 		queue      = "internal/ledger/queue_statements.go"
 		operators  = "internal/ledger/operators_statements.go"
 		recovery   = "internal/ledger/recovery.go"
+		schema     = "internal/ledger/schema.go"
 	)
 	return []mutant{
 		{
@@ -76,6 +77,13 @@ func ledgerMutants() []mutant {
 			edits:  []edit{{statements, `WHERE p.id = ANY (ARRAY[d.id]) AND`, `WHERE p.id = d.id AND`}},
 			breaks: answerInTime,
 			harm:   "A plan that was made when the table had a row or two is kept while it grows: after a minute each decision reads all payments, and tills get refused.",
+			tried:  []suite{ledgerShared},
+		},
+		{
+			name:   "a lost connection is taken for the database",
+			edits:  []edit{{schema, `l.pool.Stat().NewConnsCount() == opened {`, `l.pool.Stat().NewConnsCount() < opened {`}},
+			breaks: answerInTime,
+			harm:   "Somebody ends one idle session, or the database is back: the replica refuses everybody for another second.",
 			tried:  []suite{ledgerShared},
 		},
 		{

@@ -90,7 +90,7 @@ var ( //nolint:gochecknoglobals // a table
 	}
 	ledgerShared = suite{
 		database, "internal/ledger",
-		"^Test(ASharedTransaction|Poison|ATwinThatIsNot|ALostAnswerIsUnknown|ReplicasSharing|EveryPlanGoes|EverythingAtOnce)", suiteLimit,
+		"^Test(ASharedTransaction|Poison|ATwinThatIsNot|ALostAnswerIsUnknown|ReplicasSharing|EveryPlanGoes|EverythingAtOnce|APingIsAbout)", suiteLimit,
 	}
 	ledgerRecovery = suite{
 		database, "internal/ledger",
