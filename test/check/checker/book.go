@@ -53,7 +53,9 @@ func (r *bookReader) add(p place, l *BookLine) error {
 	if wrong := r.bank.enter(l); wrong != "" {
 		r.violateAt(conserved, nil, inBook(p), "%s", wrong)
 	}
-	if l.Reference == "" {
+	// An opening is about an account. It is named after the request that came first, which
+	// has lines of its own.
+	if l.Reference == "" || l.Event == opened {
 		return nil
 	}
 	x := r.wireOfLine(l.Reference)

@@ -507,12 +507,12 @@ func (s *stageOf) misbehave() {
 
 // decisions of every kind, each beside the others, and repetitions of them.
 func (s *stageOf) decisions() {
+	s.must(s.post(s.a, "/debits", `"key-approved"`, payBody("ANNA", 1250)), 201) // first: its account is opened by it
 	var all sync.WaitGroup
 	for key, want := range map[string]struct {
 		path, account string
 		status        int
 	}{
-		"approved":       {"/debits", "ANNA", 201},
 		"poor":           {"/debits", "POOR-anna", 402},
 		"lost":           {"/debits", "LOST-anna", 201},
 		"late":           {"/debits", "LATE-1500-anna", 424},
