@@ -23,6 +23,7 @@ import (
 type gathered struct {
 	*ledger.Ledger
 
+	pool  *pgxpool.Pool
 	came  chan transaction
 	front transaction // on its way, and held up
 	busy  sync.WaitGroup
@@ -40,7 +41,7 @@ func gather(t *testing.T, url string) *gathered {
 	t.Helper()
 	g := &gathered{came: make(chan transaction)}
 	var holding atomic.Bool
-	g.Ledger, _ = openWith(t, url, ledger.Options{MaxConns: 1}, ledger.Config{Horizon: never, Shared: func(writes int) func(bool) {
+	g.Ledger, g.pool = openWith(t, url, ledger.Options{MaxConns: 1}, ledger.Config{Horizon: never, Shared: func(writes int) func(bool) {
 		if holding.Load() {
 			letGo := make(chan struct{})
 			g.came <- transaction{writes, letGo}

@@ -25,7 +25,7 @@ import (
 // it on, to the commit before that one, and a test sees to it. The oldest knew nothing of
 // schema_compatibility, which is how later ones tell.
 const (
-	lastRelease   = "5f082f8aa3f69dc4bf33703eecaee05b99bd9711"
+	lastRelease   = "98c288efcbc675ce2905db3879d65d852226d1ab"
 	oldestRelease = "486fcb30e38006f556f612ad7acec03ccdd0409b"
 )
 
