@@ -68,6 +68,59 @@ func TestEveryPlanGoesByAnIndexHoweverSmallTheTable(t *testing.T) {
 	}
 }
 
+// The sums over what is open read all of it, and tills are served meanwhile: they may take
+// one core, not all that there are.
+func TestTheSumsOverWhatIsOpenTakeOneCore(t *testing.T) {
+	t.Parallel()
+	l, pool := open(t, pgtest.New(t).URL, ledger.Options{MaxConns: 1}, never)
+	if _, err := l.Exposures(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	pooled, err := pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pooled.Release()
+	conn := pooled.Conn()
+	fillWithDeclined(t, conn, 0, 1000)
+	execute(t, conn, "ANALYZE public.operations")
+	var limits, sums string // as Exposures has just said them
+	for like, name := range map[string]*string{"%set_config%": &limits, "%sum(amount_minor)%": &sums} {
+		if err := conn.QueryRow(t.Context(), "SELECT name FROM pg_catalog.pg_prepared_statements WHERE statement LIKE $1", like).Scan(name); err != nil {
+			t.Fatal(err)
+		}
+		*name = pgx.Identifier{*name}.Sanitize()
+	}
+
+	tx, err := conn.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	inParallel := func() bool {
+		t.Helper()
+		execute(t, conn, "DISCARD PLANS")
+		rows, err := conn.Query(t.Context(), "EXPLAIN EXECUTE "+sums, pgx.QueryExecModeSimpleProtocol)
+		if err != nil {
+			t.Fatal(err)
+		}
+		plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Contains(strings.Join(plan, "\n"), "Gather")
+	}
+	// A thousand rows are as good as a million where processes cost nothing.
+	execute(t, conn, "SET LOCAL parallel_setup_cost = 0; SET LOCAL parallel_tuple_cost = 0; SET LOCAL min_parallel_table_scan_size = 0")
+	if !inParallel() {
+		t.Fatal("without limits one process would do: the test proves nothing")
+	}
+	execute(t, conn, "EXECUTE "+limits+"(NULL, NULL)")
+	if inParallel() {
+		t.Error("the sums are made by several processes")
+	}
+}
+
 // prepared is a statement that a session has met.
 type prepared struct {
 	name, text string

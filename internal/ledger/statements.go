@@ -17,10 +17,14 @@ const (
 	rollback = `ROLLBACK`
 
 	// setLimits holds for its transaction only: session state would leak to others
-	// behind a pooler. A limit that is null stays as the server has it.
+	// behind a pooler. A limit that is null stays as the server has it. And nothing takes
+	// more than the one core that its connection has: with a million follow-ups waiting,
+	// PostgreSQL would sum them up in three processes, which took three times the CPU,
+	// compiled the statement and sorted on the disk while tills waited for both cores.
 	setLimits = `
 SELECT set_config('statement_timeout', coalesce(@statement_timeout::text, current_setting('statement_timeout')), true),
-       set_config('lock_timeout', coalesce(@lock_timeout::text, current_setting('lock_timeout')), true)`
+       set_config('lock_timeout', coalesce(@lock_timeout::text, current_setting('lock_timeout')), true),
+       set_config('max_parallel_workers_per_gather', '0', true), set_config('jit', 'off', true)`
 
 	// paymentColumns are what scanPayment reads, in its order.
 	paymentColumns = `
@@ -41,7 +45,7 @@ reference, state, code, wallet_id, created_at, decided_at`
 	// the plan would else go through the whole of the wrong one.
 	setLimitsByIndex = setLimits + `,
        set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true),
-       set_config('enable_mergejoin', 'off', true), set_config('jit', 'off', true)`
+       set_config('enable_mergejoin', 'off', true)`
 
 	// claim makes one owner per key: the unique constraint decides between any number
 	// of claimants, and no row comes back to those who lost. DO NOTHING and not DO
