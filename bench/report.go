@@ -32,11 +32,19 @@ func (c reportCommand) Run(*order) error {
 	return report(together(all), c.Docs, os.Stdout)
 }
 
-// together is all results as one, on the machine of the first.
+// together is all results as one, on the machine of the first. How many rows there were,
+// and how many follow-ups waited, says whoever measured with them.
 func together(all []*results) *results {
 	sum := &results{dir: all[0].dir, machine: all[0].machine}
 	rounds := 0
 	for _, r := range all {
+		o := r.machine.Options
+		if slices.Contains(o.Phases, phaseGrowth) {
+			sum.machine.Options.Rows = o.Rows
+		}
+		if slices.Contains(o.Phases, phaseBacklog) {
+			sum.machine.Options.Waiting = o.Waiting
+		}
 		most := 0
 		for _, m := range r.measurements {
 			most = max(most, m.Round)

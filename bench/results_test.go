@@ -98,6 +98,20 @@ func TestRunsAddUp(t *testing.T) {
 	}
 }
 
+// A run of one phase among them has said nothing of the others.
+func TestRunsAddUpWithWhatEachMeasured(t *testing.T) {
+	t.Parallel()
+	of := func(o options) *results { return &results{machine: machine{Options: o}} }
+	sum := together([]*results{
+		of(options{Phases: []string{phaseRates, phaseGrowth}, Rows: 5_000_000, Waiting: 1}),
+		of(options{Phases: []string{phaseBacklog}, Rows: 2, Waiting: 1_000_000}),
+		of(options{Phases: []string{phaseRates}, Rows: 3, Waiting: 4}),
+	}).machine.Options
+	if sum.Rows != 5_000_000 || sum.Waiting != 1_000_000 {
+		t.Errorf("%d rows and %d waiting, want 5,000,000 and 1,000,000", sum.Rows, sum.Waiting)
+	}
+}
+
 // What is compared stands beside each other, and nobody is always the first: whoever
 // comes behind a slow disk's checkpoint would be slower for good.
 func TestEveryRoundHasEverybodyInAnotherOrder(t *testing.T) {
