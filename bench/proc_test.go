@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"runtime"
@@ -99,5 +101,30 @@ func TestTheTimeOfAFamilyIncludesChildrenThatHaveEnded(t *testing.T) {
 	}
 	if m, err := memoryOf(os.Getpid()); err != nil || m.resident < 1<<20 || m.peak < m.resident {
 		t.Errorf("our own memory is %+v, %v", m, err)
+	}
+}
+
+// Tests run beside each other, and an address that was free is somebody else's a moment
+// later: that is no reason to measure nothing. Whatever else ends a start does.
+func TestAStartThatFoundItsAddressTakenIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("broken")
+	for name, c := range map[string]struct {
+		ends   []error
+		starts int
+		want   error
+	}{
+		"taken once":   {[]error{fmt.Errorf("server %w", errEnded), nil}, 2, nil},
+		"taken always": {[]error{errEnded, errEnded, errEnded, nil}, 3, errEnded},
+		"broken":       {[]error{broken, nil}, 1, broken},
+	} {
+		starts := 0
+		err := atFreeAddresses(func() error {
+			starts++
+			return c.ends[starts-1]
+		})
+		if starts != c.starts || !errors.Is(err, c.want) {
+			t.Errorf("%s: %d starts end in %v, want %d and %v", name, starts, err, c.starts, c.want)
+		}
 	}
 }

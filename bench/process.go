@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -67,6 +68,9 @@ func (p *child) stop() error {
 	return nil
 }
 
+// errEnded is about a process that was not to end.
+var errEnded = errors.New("ended while it started")
+
 // await asks until ready says yes, the process ends, or patience does. Pauses between
 // two questions are short: how long a start takes is one of the figures.
 func (p *child) await(ctx context.Context, ready func(context.Context) error) error {
@@ -79,7 +83,7 @@ func (p *child) await(ctx context.Context, ready func(context.Context) error) er
 		}
 		select {
 		case <-p.Exited():
-			return fmt.Errorf("%s ended while it started (%w); run again with --logs to see why", p.name, p.Err())
+			return fmt.Errorf("%s %w (%w); run again with --logs to see why", p.name, errEnded, p.Err())
 		default:
 		}
 		if !waitUntil(ctx, time.Now().Add(time.Millisecond)) {

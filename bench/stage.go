@@ -52,11 +52,15 @@ func (b *bench) set(ctx context.Context, p point) (_ *stage, err error) {
 			return nil, err
 		}
 	}
-	wallet, err := s.startWallet(ctx, p)
+	var wallet string
+	err = atFreeAddresses(func() (err error) {
+		wallet, err = s.startWallet(ctx, p)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
-	if err := s.startServer(ctx, p, wallet); err != nil {
+	if err := atFreeAddresses(func() error { return s.startServer(ctx, p, wallet) }); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -150,6 +154,19 @@ func (s *stage) startServer(ctx context.Context, p point, wallet string) (err er
 	}
 	err = s.server.await(ctx, func(ctx context.Context) error { return ask(ctx, http.MethodGet, "http://"+s.admin+"/readyz", "") })
 	s.startup = time.Since(began)
+	return err
+}
+
+// atFreeAddresses starts what listens at addresses that were free a moment ago, and once
+// or twice more, at others, where it ended at once: somebody else may have got one of them
+// meanwhile. Tests run beside each other.
+func atFreeAddresses(start func() error) (err error) {
+	const most = 3
+	for range most {
+		if err = start(); !errors.Is(err, errEnded) {
+			break
+		}
+	}
 	return err
 }
 
