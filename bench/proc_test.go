@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 )
@@ -126,5 +127,18 @@ func TestAStartThatFoundItsAddressTakenIsMadeAgain(t *testing.T) {
 		if starts != c.starts || !errors.Is(err, c.want) {
 			t.Errorf("%s: %d starts end in %v, want %d and %v", name, starts, err, c.starts, c.want)
 		}
+	}
+}
+
+func TestFreeAddressesDiffer(t *testing.T) {
+	t.Parallel()
+	const n = 300
+	all, err := freeAddresses(t.Context(), n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(all)
+	if got := len(slices.Compact(all)); got != n {
+		t.Errorf("%d of %d addresses are different", got, n)
 	}
 }

@@ -94,10 +94,11 @@ func uncollected() []string { return []string{"GOGC=off", "GOMEMLIMIT=3GiB"} }
 // startWallet starts the simulated wallet of p.
 func (s *stage) startWallet(ctx context.Context, p point) (base string, err error) {
 	delay := p.wallet()
-	address, err := freeAddress(ctx)
+	free, err := freeAddresses(ctx, 1)
 	if err != nil {
 		return "", err
 	}
+	address := free[0]
 	base = "http://" + address
 	c := command{name: "wallet", program: s.w.program("walletsim"), args: []string{"--addr", address, "--open-accounts"}, logs: s.w.logs}
 	if p.Phase == phaseBacklog {
@@ -119,12 +120,11 @@ func (s *stage) startWallet(ctx context.Context, p point) (base string, err erro
 
 // startServer starts the server of a variant and waits until it is ready.
 func (s *stage) startServer(ctx context.Context, p point, wallet string) (err error) {
-	if s.address, err = freeAddress(ctx); err != nil {
+	free, err := freeAddresses(ctx, 2)
+	if err != nil {
 		return err
 	}
-	if s.admin, err = freeAddress(ctx); err != nil {
-		return err
-	}
+	s.address, s.admin = free[0], free[1]
 	c := command{name: "server", logs: s.w.logs, env: []string{
 		"SAFELEDGER_DATABASE_URL=" + s.w.url(s.database), "SAFELEDGER_WALLET_BASE_URL=" + wallet,
 		"SAFELEDGER_CALLERS_FILE=" + s.w.callers(), "SAFELEDGER_HTTP_ADDR=" + s.address, "SAFELEDGER_ADMIN_ADDR=" + s.admin,
@@ -170,13 +170,20 @@ func atFreeAddresses(start func() error) (err error) {
 	return err
 }
 
-// freeAddress is an address on the loopback that nobody listens at right now.
-func freeAddress(ctx context.Context) (string, error) {
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(0)))
-	if err != nil {
-		return "", fmt.Errorf("find a free port: %w", err)
+// freeAddresses are n addresses on the loopback that nobody listens at right now. They
+// differ: what is given back before the next is asked for may be the next, once in some
+// fourteen thousand times, and a server with one address for two purposes does not start.
+func freeAddresses(ctx context.Context, n int) ([]string, error) {
+	var free []string
+	for range n {
+		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(0)))
+		if err != nil {
+			return nil, fmt.Errorf("find a free port: %w", err)
+		}
+		defer func() { _ = l.Close() }() // behind the loop: all are held until all are found
+		free = append(free, l.Addr().String())
 	}
-	return l.Addr().String(), l.Close()
+	return free, nil
 }
 
 // ask makes one HTTP request and wants a 2xx.
